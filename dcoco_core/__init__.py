@@ -1,0 +1,1 @@
+"""Lossless speculative decoding: target, drafter, corrector, verifier and the loop between them."""

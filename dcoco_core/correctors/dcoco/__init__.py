@@ -1,0 +1,1 @@
+"""DCOCO: scores every pair of adjacent candidates at once, then walks prefix-first."""

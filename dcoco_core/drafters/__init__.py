@@ -1,0 +1,1 @@
+"""Drafters: networks that propose the candidates of a whole block at once."""

@@ -1,0 +1,1 @@
+"""DFlash: a block-diffusion drafter conditioned on the target's hidden states."""

@@ -1,0 +1,74 @@
+"""The slot cache: preallocated keys and values, one row of the cache per sequence.
+
+The cache knows no lengths. Whoever writes says where (`starts` of PackedRows), and everything past
+a sequence's committed length is overwritten by its next write: rolling a draft back is starting the
+next write earlier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """The sizes of a slot cache."""
+
+    num_layers: int
+    num_slots: int
+    num_kv_heads: int
+    max_length: int
+    head_dim: int
+
+
+class SlotCache:
+    """Keys and values of every layer, each [num_slots, num_kv_heads, max_length, head_dim].
+
+    Memory starts as zeros that the operating system hands out on first touch, so a slot costs what
+    its longest sequence used. Values past a sequence's end are always finite: a masked score may be
+    multiplied with them.
+    """
+
+    def __init__(
+        self,
+        shape: CacheShape,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.shape = shape
+        sizes = (shape.num_slots, shape.num_kv_heads, shape.max_length, shape.head_dim)
+        self.keys = tuple(
+            torch.zeros(sizes, dtype=dtype, device=device) for _ in range(shape.num_layers)
+        )
+        self.values = tuple(
+            torch.zeros(sizes, dtype=dtype, device=device) for _ in range(shape.num_layers)
+        )
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory when every slot is full, in bytes."""
+        return sum(tensor.nbytes for tensor in (*self.keys, *self.values))
+
+    def write(
+        self, layer: int, slot: int, start: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> None:
+        """Puts one row's new keys and values, each [count, num_kv_heads, head_dim], at `start`.
+
+        Raises:
+            ValueError: the tokens do not fit into the slot.
+        """
+        end = start + keys.shape[0]
+        if not (0 <= slot < self.shape.num_slots and 0 <= start and end <= self.shape.max_length):
+            raise ValueError(
+                f"positions {start}..{end - 1} of slot {slot} are outside the cache: "
+                f"{self.shape.num_slots} slots of {self.shape.max_length} positions"
+            )
+        self.keys[layer][slot, :, start:end] = keys.transpose(0, 1)
+        self.values[layer][slot, :, start:end] = values.transpose(0, 1)
+
+    def view(self, layer: int, slot: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first `length` keys and values of a slot, each [num_kv_heads, length, head_dim]."""
+        return self.keys[layer][slot, :, :length], self.values[layer][slot, :, :length]

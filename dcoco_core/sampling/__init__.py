@@ -1,0 +1,1 @@
+"""Filtered distributions and keyed noise."""

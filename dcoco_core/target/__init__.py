@@ -1,0 +1,1 @@
+"""The target model: weights, tokenizer, and forwards over slot caches."""

@@ -1,0 +1,1 @@
+"""The only place that decides tokens: acceptance rules and commit."""
