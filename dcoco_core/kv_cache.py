@@ -7,9 +7,13 @@ next write earlier.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+
+ALIGNMENT = 64  # bytes: an AVX-512 register, and what torch gives its own tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +45,10 @@ class SlotCache:
         self.shape = shape
         sizes = (shape.num_slots, shape.num_kv_heads, shape.max_length, shape.head_dim)
         self.keys = tuple(
-            torch.zeros(sizes, dtype=dtype, device=device) for _ in range(shape.num_layers)
+            lazy_zeros(sizes, dtype, torch.device(device)) for _ in range(shape.num_layers)
         )
         self.values = tuple(
-            torch.zeros(sizes, dtype=dtype, device=device) for _ in range(shape.num_layers)
+            lazy_zeros(sizes, dtype, torch.device(device)) for _ in range(shape.num_layers)
         )
 
     @property
@@ -72,3 +76,13 @@ class SlotCache:
     def view(self, layer: int, slot: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The first `length` keys and values of a slot, each [num_kv_heads, length, head_dim]."""
         return self.keys[layer][slot, :, :length], self.values[layer][slot, :, :length]
+
+
+def lazy_zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros whose pages the system provides on first touch (torch.zeros touches all of them)."""
+    if device.type != "cpu":
+        return torch.zeros(sizes, dtype=dtype, device=device)
+    num_bytes = math.prod(sizes) * dtype.itemsize
+    raw = torch.from_numpy(np.zeros(num_bytes + ALIGNMENT, dtype=np.uint8))
+    offset = -raw.data_ptr() % ALIGNMENT
+    return raw[offset : offset + num_bytes].view(dtype).view(sizes)

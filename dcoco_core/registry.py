@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from dcoco_core.errors import ConfigError
@@ -38,9 +38,7 @@ class Registry(Generic[T]):
         return iter(self._factories)
 
 
-def unknown_name(
-    kind: str, name: str, allowed: Iterator[str] | dict[str, object] | list[str]
-) -> str:
+def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> str:
     """The message for a name that is not among the allowed ones, with the nearest valid one."""
     names = sorted(allowed)
     nearest = difflib.get_close_matches(name, names, n=1)

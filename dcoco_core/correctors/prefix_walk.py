@@ -41,7 +41,7 @@ def prefix_walk(lattice: Lattice, scores_after: ScoresAfter) -> Draft:
         scores_after: called once per position, in order.
     """
     candidate_ids = lattice.candidate_ids
-    num_rows, num_positions, num_candidates = candidate_ids.shape
+    num_rows, num_positions, _ = candidate_ids.shape
     inv_temperature, perturbation, is_sampled = draft_perturbation(lattice.headers, candidate_ids)
     rank = torch.zeros(num_rows, dtype=torch.int64, device=candidate_ids.device)
     ranks, scaled = [], []

@@ -42,8 +42,8 @@ class TargetSpec:
     max_positions: int
 
 
-class TargetModel(Protocol):
-    """A causal LM with slot caches. Computes; holds no request state of its own."""
+class TargetTables(Protocol):
+    """What drafters and correctors borrow of a target; a process may hold no more of it."""
 
     @property
     def spec(self) -> TargetSpec:
@@ -59,6 +59,10 @@ class TargetModel(Protocol):
     def lm_head(self) -> torch.Tensor:
         """Output projection, [vocab_size, H]; the same tensor as `embedding` when tied."""
         ...
+
+
+class TargetModel(TargetTables, Protocol):
+    """A causal LM with slot caches. Computes; holds no request state of its own."""
 
     def new_cache(self, num_slots: int, max_length: int) -> Any:
         """A KV cache for `num_slots` sequences of at most `max_length` positions."""

@@ -56,10 +56,11 @@ class TargetVerifier:
         context_projection: ContextProjection | None = None,
         context_dtype: torch.dtype = torch.bfloat16,
     ) -> None:
-        if settings.max_model_len > target.spec.max_positions:
+        num_positions = target.spec.max_positions
+        if settings.max_model_len > num_positions:
             raise RequestError(
-                f"max_model_len {settings.max_model_len} is more than the {target.spec.max_positions}"
-                f" positions of {target.spec.name}",
+                f"max_model_len {settings.max_model_len} is more than the {num_positions} positions"
+                f" of {target.spec.name}",
                 field="max_model_len",
             )
         self._target = target
@@ -87,7 +88,12 @@ class TargetVerifier:
                 "are possible",
                 field="prompt",
             )
-        if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < self._target.spec.vocab_size:
+        if (
+            not 0
+            <= min(request.prompt_ids)
+            <= max(request.prompt_ids)
+            < self._target.spec.vocab_size
+        ):
             raise RequestError(
                 f"token ids must be 0 to {self._target.spec.vocab_size - 1}", field="prompt"
             )
@@ -114,7 +120,9 @@ class TargetVerifier:
             sequence = self._sequences.get(gap.request_id)
             if sequence is not None and sequence.request.generation == gap.generation:
                 sequence.rewind_context(gap.num_rows)
-        blocks = [*self._drafted_blocks(draft), *self._plain_blocks(), *self._prefill_blocks()]
+        # The plain rows first: taking up its draft makes a row look like one that awaits none.
+        waiting = [*self._plain_blocks(), *self._prefill_blocks()]
+        blocks = [*self._drafted_blocks(draft), *waiting]
         if not blocks:
             return Round((), DraftRequest((), self._empty_context()))
         rows = PackedRows(
@@ -194,9 +202,7 @@ class TargetVerifier:
         for block, decision in zip(deciding, decisions, strict=True):
             sequence = block.sequence
             proposals = block.token_ids[1:] if block.has_draft else []
-            committed = commit(
-                proposals, decision, sequence.num_generated, sequence.request.limits
-            )
+            committed = commit(proposals, decision, sequence.num_generated, sequence.request.limits)
             verdicts.append(
                 Verdict(
                     request_id=sequence.request.request_id,

@@ -1,0 +1,97 @@
+"""`python -m dcoco_core.training`: record a target's answers, then train on them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import track
+
+from dcoco_core.errors import DcocoError
+from dcoco_core.target.folder import DEFAULT_TARGET, resolve_target
+
+app = typer.Typer(help="Train drafters and correctors.", no_args_is_help=True, add_completion=False)
+Target = Annotated[str, typer.Option(help="target: folder, GGUF file, hub id or packaged name")]
+
+
+@app.command()
+def prepare(
+    answers: Annotated[Path, typer.Option(help="jsonl or jsonl.gz from `generate`")],
+    out: Annotated[Path, typer.Option(help="folder for the shards; must hold none")],
+    target: Target = DEFAULT_TARGET,
+    target_layer_ids: Annotated[str, typer.Option(help="tapped blocks")] = "1,8,14,20,27",
+    dtype: Annotated[str, typer.Option(help="bfloat16 or float32")] = "bfloat16",
+) -> None:
+    """Run the target over the answers and record taps, states and likely tokens."""
+    from dcoco_core.target.loading import load_target
+    from dcoco_core.training.answers import read_answers
+    from dcoco_core.training.prepare import record_answers
+    from dcoco_core.training.provenance import write_run
+
+    records = list(read_answers(answers))
+    layer_ids = tuple(int(i) for i in target_layer_ids.split(","))
+    model = load_target(resolve_target(target), dtype=dtype)
+    steps = record_answers(model, records, layer_ids, out)
+    total = sum(len(record.token_ids) for record in records)
+    num_tokens = sum(track(steps, "recording", total=total / 1024))
+    write_run(out, {"answers": str(answers), "dtype": dtype, "num_tokens": num_tokens})
+    print(f"recorded {num_tokens:,} tokens of {len(records):,} answers in {out}")
+
+
+@app.command()
+def drafter(
+    shards: Annotated[Path, typer.Option(help="folder from `prepare`")],
+    out: Annotated[Path, typer.Option(help="the run's folder; an unfinished run there goes on")],
+    target: Target = DEFAULT_TARGET,
+    minutes: Annotated[float | None, typer.Option(help="training time, resumptions included")] = None,
+    steps: Annotated[int | None, typer.Option(help="instead of --minutes")] = None,
+    layers: int = 2,
+    intermediate_size: int = 1024,
+    block_size: int = 8,
+    mask_token_id: int = 16,
+    draft_vocab_size: int = 8192,
+    shift_label: Annotated[bool, typer.Option(help="the anchor's row predicts")] = True,
+    learning_rate: float = 1e-3,
+    gamma: Annotated[float, typer.Option(help="loss weight exp(-k / gamma)")] = 4.0,
+    block_lengths: Annotated[str, typer.Option(help="proposals per block, one drawn per step")] = "4,4,7",
+    anchors: Annotated[int, typer.Option(help="blocks per sequence and step")] = 48,
+    sequences: Annotated[int, typer.Option(help="sequences per step")] = 8,
+    target_temperature: float = 0.8,
+    label_share: float = 0.3,
+    seed: int = 0,
+) -> None:
+    """Train a DFlash drafter; --minutes sets when it ends and how the learning rate falls."""
+    from dcoco_core.training.drafter import Recipe, train
+    from dcoco_core.training.drafter_report import RunReport
+    from dcoco_core.training.drafter_run import Shape, start_run
+    from dcoco_core.training.shards import ShardReader
+
+    recipe = Recipe(
+        minutes=minutes,
+        steps=steps,
+        learning_rate=learning_rate,
+        gamma=gamma,
+        block_lengths=tuple(int(length) for length in block_lengths.split(",")),
+        anchors_per_sequence=anchors,
+        sequences_per_step=sequences,
+        target_temperature=target_temperature,
+        label_share=label_share,
+        seed=seed,
+    )
+    shape = Shape(layers, intermediate_size, block_size, mask_token_id, draft_vocab_size, shift_label)
+    trainer = start_run(resolve_target(target), shape, recipe, shards, out)
+    train(trainer, ShardReader(shards, "heldout"), RunReport(out, trainer))
+
+
+def main() -> None:
+    """Runs the command line; errors of ours are one line, not a traceback."""
+    try:
+        app()
+    except DcocoError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

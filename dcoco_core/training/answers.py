@@ -1,0 +1,84 @@
+"""The target's answers to training prompts, one JSON object a line, gzipped when named .gz."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from dcoco_core.errors import ConfigError
+
+_LOOP_MIN_TOKENS = 60
+_LOOP_DISTINCT = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One prompt (chat template included) and what the target answered, end token included."""
+
+    src: str
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    temperature: float
+    loops: bool
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The whole sequence."""
+        return self.prompt_ids + self.response_ids
+
+
+def is_loop(token_ids: tuple[int, ...]) -> bool:
+    """Whether an answer repeats itself: over 60 tokens, fewer than 40% of them distinct.
+
+    Acceptance on loops flatters every drafter, so it is reported with and without them.
+    """
+    return len(token_ids) > _LOOP_MIN_TOKENS and len(set(token_ids)) < _LOOP_DISTINCT * len(token_ids)
+
+
+def open_text(path: Path, mode: str) -> IO[str]:
+    """Opens a text file, through gzip when it ends in .gz."""
+    if path.suffix == ".gz":
+        return gzip.open(path, mode + "t", encoding="utf-8")  # type: ignore[return-value]
+    return path.open(mode, encoding="utf-8")
+
+
+def read_answers(path: Path) -> Iterator[Answer]:
+    """Yields the answers of a file.
+
+    A last line cut off by an interrupted writer is left out; any other damage is a ConfigError
+    naming the line.
+    """
+    if not path.exists():
+        raise ConfigError(f"no answers at {path}; `python -m dcoco_core.training generate` makes some")
+    with open_text(path, "r") as lines:
+        number = 0
+        try:
+            for number, line in enumerate(lines, 1):  # noqa: B007 - named in the errors below
+                if line.endswith("\n"):
+                    yield _parse(line)
+        except EOFError:
+            return  # a gzip member that was being written
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{path} line {number} is not an answer: {error!r}") from error
+
+
+def _parse(line: str) -> Answer:
+    data = json.loads(line)
+    return Answer(
+        src=str(data["src"]),
+        prompt_ids=tuple(int(i) for i in data["prompt_ids"]),
+        response_ids=tuple(int(i) for i in data["response_ids"]),
+        temperature=float(data["temperature"]),
+        loops=bool(data["loops"]),
+    )
+
+
+def append_answers(path: Path, answers: list[Answer]) -> None:
+    """Adds answers to a file; each call writes whole lines (and a whole gzip member)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open_text(path, "a") as out:
+        out.writelines(json.dumps(asdict(a), separators=(",", ":")) + "\n" for a in answers)

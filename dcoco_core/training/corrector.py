@@ -1,0 +1,200 @@
+"""Trains a corrector on a frozen drafter's blocks, teacher-forced along the recorded text.
+
+At every position that can still matter (all earlier gold tokens were candidates) the scores after
+the gold predecessor are compared with what the target wanted there: the recorded token, and the
+target's probabilities of the candidates. A small text is soon overfitted, so a slice of it, whole
+texts, stops the run, and the average of the weights that did best there is what ships.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dcoco_core.correctors.checkpoint import Belonging
+from dcoco_core.correctors.trainable import TrainableCorrector
+from dcoco_core.errors import ConfigError
+from dcoco_core.training.blocks import Blocks
+from dcoco_core.training.corrector_eval import accepted_greedily
+from dcoco_core.training.state import Ema, Progress, load_state, save_state
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectorRecipe:
+    """How to train. The run ends when `minutes` or `steps` are spent, whichever is set.
+
+    `soft_share` of the loss compares with the target's probabilities, the rest with the recorded
+    token. `patience` evaluations in a row without a better one also end the run.
+    """
+
+    minutes: float | None = None
+    steps: int | None = None
+    learning_rate: float = 2e-3
+    warmup: float = 0.03
+    weight_decay: float = 0.05
+    soft_share: float = 0.5
+    blocks_per_step: int = 256
+    steps_per_evaluation: int = 100
+    patience: int = 8
+    ema_decay: float = 0.99
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.minutes is None) == (self.steps is None):
+            raise ConfigError("set one of minutes and steps")
+
+    def spent(self, progress: Progress) -> float:
+        """The spent part of the budget; 1 ends the run."""
+        if self.steps is not None:
+            return progress.step / self.steps
+        assert self.minutes is not None
+        return progress.elapsed_s / (60 * self.minutes)
+
+    def learning_rate_at(self, spent: float) -> float:
+        """Linear warm-up, then a cosine down to zero."""
+        if spent < self.warmup:
+            return self.learning_rate * max(spent, 1e-3) / self.warmup
+        place = min(1.0, (spent - self.warmup) / (1 - self.warmup))
+        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * place))
+
+
+class CorrectorTrainer:
+    """One run: owns the corrector's weights, their average, the optimizer and the run's folder.
+
+    Args:
+        corrector: what is trained.
+        training: blocks to learn from.
+        stopping: blocks that decide when to stop and which weights to keep.
+        recipe: how.
+        folder: holds state, curve and, in `checkpoint`, the best weights so far. A run found
+            there goes on.
+        belonging: the target and drafter the blocks come from.
+    """
+
+    def __init__(
+        self,
+        corrector: TrainableCorrector,
+        training: Blocks,
+        stopping: Blocks,
+        recipe: CorrectorRecipe,
+        folder: Path,
+        belonging: Belonging,
+    ) -> None:
+        self.recipe, self._folder, self._belonging = recipe, folder, belonging
+        self._corrector, self._training, self._stopping = corrector, training, stopping
+        module = corrector.module
+        decayed = [p for p in module.parameters() if p.ndim > 1]
+        free = [p for p in module.parameters() if p.ndim <= 1]
+        self._optimizer = torch.optim.AdamW(
+            [
+                {"params": decayed, "weight_decay": recipe.weight_decay},
+                {"params": free, "weight_decay": 0.0},
+            ],
+            lr=recipe.learning_rate,
+            betas=(0.9, 0.98),
+        )
+        self._ema = Ema(module, recipe.ema_decay)
+        self.progress = Progress()
+        self.curve: list[dict[str, Any]] = []
+        if (folder / "state.safetensors").exists():
+            self.progress = load_state(folder, module, self._optimizer, self._ema)
+            self.curve = json.loads((folder / "curve.json").read_text())
+
+    def run(self) -> Iterator[float]:
+        """Trains until the budget or the patience is spent; yields the loss of every step."""
+        recipe, progress = self.recipe, self.progress
+        losses: list[float] = []
+        while recipe.spent(progress) < 1 and not self._has_lost_patience():
+            order = self._order(progress.epoch)
+            while progress.batch < len(order) and recipe.spent(progress) < 1:
+                began = time.monotonic()
+                losses.append(self._step(self._training[order[progress.batch]]))
+                progress.step += 1
+                progress.batch += 1
+                progress.elapsed_s += time.monotonic() - began
+                yield losses[-1]
+                if progress.step % recipe.steps_per_evaluation == 0:
+                    self._evaluate(losses)
+                    losses = []
+                    if self._has_lost_patience():
+                        return
+            if progress.batch == len(order):
+                progress.epoch += 1
+                progress.batch = 0
+        if losses:
+            self._evaluate(losses)
+
+    def _order(self, epoch: int) -> list[torch.Tensor]:
+        """Block numbers of every batch of an epoch, a function of seed and epoch alone."""
+        generator = torch.Generator().manual_seed(1_000_003 * self.recipe.seed + epoch)
+        order = torch.randperm(len(self._training), generator=generator)
+        return list(torch.split(order, self.recipe.blocks_per_step))
+
+    def _step(self, blocks: Blocks) -> float:
+        recipe, module = self.recipe, self._corrector.module
+        for group in self._optimizer.param_groups:
+            group["lr"] = recipe.learning_rate_at(recipe.spent(self.progress))
+        module.train()
+        loss = corrector_loss(self._corrector, blocks, recipe.soft_share)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        self._optimizer.step()
+        self._ema.update()
+        return float(loss.detach())
+
+    def _evaluate(self, losses: list[float]) -> None:
+        """Measures the averaged weights, keeps them if they are the best, saves the run."""
+        module = self._corrector.module
+        trained = {name: p.detach().clone() for name, p in module.named_parameters()}
+        module.load_state_dict(self._ema.tensors)
+        acceptance = accepted_greedily(self._corrector.inference(), self._stopping)
+        best = max((e["acceptance_length"] for e in self.curve), default=0.0)
+        if acceptance.acceptance_length > best:
+            self._corrector.save(self._folder / "checkpoint", self._belonging)
+        module.load_state_dict(trained)
+        self.curve.append(
+            {
+                "step": self.progress.step,
+                "minutes": round(self.progress.elapsed_s / 60, 3),
+                "loss": round(sum(losses) / len(losses), 4),
+                "acceptance_length": acceptance.acceptance_length,
+            }
+        )
+        save_state(self._folder, module, self._optimizer, self._ema, self.progress)
+        partial = self._folder / "curve.json.partial"
+        partial.write_text(json.dumps(self.curve, indent=1) + "\n")
+        partial.replace(self._folder / "curve.json")
+
+    def _has_lost_patience(self) -> bool:
+        lengths = [entry["acceptance_length"] for entry in self.curve]
+        return (
+            bool(lengths) and len(lengths) - 1 - lengths.index(max(lengths)) >= self.recipe.patience
+        )
+
+
+def corrector_loss(
+    corrector: TrainableCorrector, blocks: Blocks, soft_share: float
+) -> torch.Tensor:
+    """Cross-entropy over the candidates after the gold predecessor, averaged over its places.
+
+    The recorded token counts where it is a candidate, the target's probabilities (temperature 1,
+    not renormalised: where the candidates hold little of them, little is to be learnt) everywhere.
+    """
+    lattice = blocks.lattice()
+    rows, positions = blocks.reachable().nonzero(as_tuple=True)
+    log_probs = corrector.scores(lattice, blocks.gold_ids, rows, positions).log_softmax(dim=-1)
+    ranks = blocks.gold_ranks()[rows, positions]
+    found = ranks < log_probs.shape[1]
+    hard = -log_probs.gather(1, ranks.clamp(max=log_probs.shape[1] - 1)[:, None])[:, 0]
+    hard = (hard * found).sum() / found.sum().clamp(min=1)
+    wanted = blocks.target_probs[rows, positions].float()
+    soft = -(wanted * log_probs).sum() / wanted.sum().clamp(min=1e-6)
+    return (1 - soft_share) * hard + soft_share * soft
