@@ -9,6 +9,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 from deployments.config import AppArgs
@@ -30,17 +31,19 @@ def settings() -> str:
 
 
 def modules() -> str:
-    """Every module: the first line of its docstring."""
+    """Every module: the first line of its docstring, the package's own modules first."""
     lines = []
-    for path in sources("dcoco_core", "deployments"):
-        docstring = ast.get_docstring(ast.parse(path.read_text()))
-        assert docstring, f"{path} has no docstring"
-        relative = path.relative_to(ROOT)
-        if path.name == "__init__.py":
-            lines += ["", f"**`{relative.parent}/`** {docstring.splitlines()[0]}", ""]
-        else:
-            lines.append(f"- `{path.name}` {docstring.splitlines()[0]}")
+    for init in (path for path in sources("dcoco_core", "deployments") if path.stem == "__init__"):
+        lines += ["", f"**`{init.parent.relative_to(ROOT)}/`** {_summary(init)}", ""]
+        own = [path for path in sorted(init.parent.glob("*.py")) if path != init]
+        lines += [f"- `{path.name}` {_summary(path)}" for path in own]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines).strip())
+
+
+def _summary(path: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(path.read_text()))
+    assert docstring, f"{path} has no docstring"
+    return docstring.splitlines()[0]
 
 
 _MAKERS: Mapping[str, Callable[[], str]] = {"settings": settings, "modules": modules}

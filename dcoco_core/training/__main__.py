@@ -7,13 +7,51 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import track
+from rich.progress import Progress, TextColumn, track
 
 from dcoco_core.errors import DcocoError
 from dcoco_core.target.folder import DEFAULT_TARGET, resolve_target
+from dcoco_core.training.corrector_command import corrector_command
 
 app = typer.Typer(help="Train drafters and correctors.", no_args_is_help=True, add_completion=False)
 Target = Annotated[str, typer.Option(help="target: folder, GGUF file, hub id or packaged name")]
+
+
+app.command(name="corrector")(corrector_command)
+
+
+@app.command()
+def generate(
+    out: Annotated[Path, typer.Option(help="jsonl or jsonl.gz; answers already there are kept")],
+    target: Target = DEFAULT_TARGET,
+    sources: Annotated[str, typer.Option(help="prompt sources, see training/prompts.py")] = "own",
+    prompts_per_source: Annotated[int, typer.Option(help="prompts of each source")] = 2000,
+    max_tokens: Annotated[int, typer.Option(help="longest answer")] = 176,
+    rows: Annotated[int, typer.Option(help="sequences decoded together")] = 64,
+    dtype: Annotated[str, typer.Option(help="bfloat16 or float32")] = "float32",
+) -> None:
+    """Let the target answer training prompts; stop and start again as you like."""
+    from dcoco_core.target.loading import load_target
+    from dcoco_core.target.tokenizer import TargetTokenizer
+    from dcoco_core.training.generate import GenerateSettings, generate, questions
+    from dcoco_core.training.prompts import training_prompts
+    from dcoco_core.training.provenance import write_run
+
+    folder = resolve_target(target)
+    tokenizer = TargetTokenizer(folder)
+    settings = GenerateSettings(max_tokens=max_tokens, num_rows=rows)
+    prompts = [
+        (source, prompt)
+        for source in sources.split(",")
+        for prompt in training_prompts(source, max_chars=1200)[:prompts_per_source]
+    ]
+    todo = questions(prompts, tokenizer, settings)
+    write_run(out.parent, {"sources": sources, "num_prompts": len(todo), "dtype": dtype})
+    made = generate(load_target(folder, dtype=dtype), todo, tokenizer.eos_token_ids, out, settings)
+    with Progress(*Progress.get_default_columns(), TextColumn("{task.fields[tokens]}")) as bar:
+        task = bar.add_task("answering", total=len(todo), tokens="")
+        for num_answers, num_tokens in made:
+            bar.update(task, completed=num_answers, tokens=f"{num_tokens:,} tokens")
 
 
 @app.command()
@@ -82,7 +120,11 @@ def drafter(
     )
     shape = Shape(layers, intermediate_size, block_size, mask_token_id, draft_vocab_size, shift_label)
     trainer = start_run(resolve_target(target), shape, recipe, shards, out)
-    train(trainer, ShardReader(shards, "heldout"), RunReport(out, trainer))
+    steps_done = train(trainer, ShardReader(shards, "heldout"), RunReport(out, trainer))
+    with Progress(*Progress.get_default_columns(), TextColumn("{task.fields[loss]}")) as bar:
+        task = bar.add_task("training", total=1.0, loss="")
+        for spent, loss in steps_done:
+            bar.update(task, completed=spent, loss=f"loss {loss:.3f}")
 
 
 def main() -> None:

@@ -48,9 +48,9 @@ class Blocks:
         """Some of the blocks, by index, slice or mask."""
         return Blocks(*(getattr(self, f.name)[chosen] for f in dataclasses.fields(Blocks)))
 
-    def lattice(self, sampling: SamplingParams | None = None) -> Lattice:
-        """The blocks as a drafter would send them, for requests with `sampling` (None: greedy)."""
-        sampling = sampling or SamplingParams()
+    def lattice(self) -> Lattice:
+        """The blocks as a drafter would send them, for greedy requests."""
+        sampling = SamplingParams()
         headers = tuple(
             RowHeader(
                 request_id=str(row),

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
 import torch
-import typer
 from rich.progress import track
 
 from dcoco_core.correctors import load_corrector
@@ -18,13 +16,11 @@ from dcoco_core.drafters.catalog import DRAFTERS, PROJECTIONS, DrafterSource
 from dcoco_core.drafters.dflash.drafter import DrafterSettings
 from dcoco_core.errors import ConfigError
 from dcoco_core.protocols import ContextProjection, Drafter
-from dcoco_core.target.folder import DEFAULT_TARGET, resolve_target
 from dcoco_core.target.interface import TargetModel
-from dcoco_core.target.loading import load_target
 from dcoco_core.training.blocks import Blocks, concatenate, draft_blocks
 from dcoco_core.training.corrector import CorrectorRecipe, CorrectorTrainer
 from dcoco_core.training.corrector_eval import with_text
-from dcoco_core.training.corrector_report import measure, write_report
+from dcoco_core.training.corrector_report import Figures, measure, write_report
 from dcoco_core.training.provenance import write_run
 from dcoco_core.training.shards import ShardReader
 
@@ -95,74 +91,57 @@ def join_parts(parts: Sequence[Blocks]) -> Blocks:
     return concatenate(joined)
 
 
-def corrector_command(
-    drafter: Annotated[Path, typer.Option(help="the frozen drafter's checkpoint")],
-    shards: Annotated[Path, typer.Option(help="folder from `prepare`")],
-    out: Annotated[Path, typer.Option(help="the run's folder; an unfinished run there goes on")],
-    name: Annotated[str, typer.Option(help="which corrector")] = "dcoco",
-    target: Annotated[
-        str, typer.Option(help="target: folder, GGUF file, hub id or packaged name")
-    ] = DEFAULT_TARGET,
-    minutes: Annotated[
-        float | None, typer.Option(help="training time, resumptions included")
-    ] = None,
-    steps: Annotated[int | None, typer.Option(help="instead of --minutes")] = None,
-    parts: Annotated[
-        str, typer.Option(help="text to learn from; the drafter is over-confident on its own")
-    ] = "corrector",
-    blocks: Annotated[
-        Path, typer.Option(help="where drafted blocks are kept for other runs")
-    ] = Path("data/blocks"),
-    num_positions: Annotated[int, typer.Option(help="proposals per block")] = 7,
-    stride: Annotated[int, typer.Option(help="a block at every so many tokens")] = 1,
-    learning_rate: float = CorrectorRecipe.learning_rate,
-    weight_decay: float = CorrectorRecipe.weight_decay,
-    soft_share: Annotated[
-        float, typer.Option(help="share of the loss on the target's probabilities")
-    ] = CorrectorRecipe.soft_share,
-    dropout: float = 0.1,
-    patience: Annotated[int, typer.Option(help="evaluations without a better one")] = 8,
-    seed: int = 0,
-) -> None:
-    """Train a corrector on a frozen drafter's blocks, and measure it on held-out text."""
-    recipe = CorrectorRecipe(
-        minutes=minutes,
-        steps=steps,
-        learning_rate=learning_rate,
-        weight_decay=weight_decay,
-        soft_share=soft_share,
-        patience=patience,
-        seed=seed,
+@dataclass(frozen=True, slots=True)
+class CorrectorRun:
+    """What a run is made of. Drafted blocks are kept in `blocks` for other runs."""
+
+    name: str
+    drafter: Path
+    shards: Path
+    blocks: Path
+    out: Path
+    parts: tuple[str, ...] = ("corrector",)
+    num_positions: int = 7
+    stride: int = 1
+    dropout: float = 0.1
+
+
+def run_corrector(run: CorrectorRun, target: TargetModel, recipe: CorrectorRecipe) -> Figures:
+    """Drafts the blocks, trains (or goes on), measures on held-out text, and writes the report.
+
+    Raises:
+        ConfigError: shards or options that do not fit.
+        CheckpointError: a drafter made for another target, or damaged files.
+    """
+    frozen = FrozenDrafter.load(run.drafter, target, run.num_positions)
+    text = join_parts(
+        [frozen.blocks(run.shards, part, run.blocks, run.stride) for part in run.parts]
     )
-    model = load_target(resolve_target(target))
-    frozen = FrozenDrafter.load(drafter, model, num_positions)
-    text = join_parts([frozen.blocks(shards, part, blocks, stride) for part in parts.split(",")])
-    heldout = frozen.blocks(shards, "heldout", blocks, stride)
+    heldout = frozen.blocks(run.shards, "heldout", run.blocks, run.stride)
     training, stopping = split_for_stopping(text)
-    torch.manual_seed(seed)
-    corrector = TRAINABLE[name](model.embedding.float(), dropout)
-    belonging = Belonging(embedding_fingerprint(model.embedding), frozen.projection.fingerprint)
-    trainer = CorrectorTrainer(corrector, training, stopping, recipe, out, belonging)
-    write_run(out, asdict(recipe) | {"corrector": name, "dropout": dropout, "parts": parts})
+    torch.manual_seed(recipe.seed)
+    corrector = TRAINABLE[run.name](target.embedding.float(), run.dropout)
+    fingerprint = frozen.projection.fingerprint
+    belonging = Belonging(embedding_fingerprint(target.embedding), fingerprint)
+    trainer = CorrectorTrainer(corrector, training, stopping, recipe, run.out, belonging)
+    write_run(run.out, asdict(run) | asdict(recipe))
     print(f"{len(training):,} blocks to learn from, {len(stopping):,} to stop by")
     for _ in track(trainer.run(), "training", total=recipe.steps):
         pass
-    checkpoint = out / "checkpoint"
     trained = load_corrector(
-        name,
-        checkpoint,
-        embedding=model.embedding,
-        drafter_fingerprint=frozen.projection.fingerprint,
+        run.name,
+        run.out / "checkpoint",
+        embedding=target.embedding,
+        drafter_fingerprint=fingerprint,
     )
-    figures = measure(name, trained, heldout)
+    figures = measure(run.name, trained, heldout)
+    progress = trainer.progress
     facts = {
-        "target": model.spec.name,
-        "drafter": f"{drafter.name} ({frozen.projection.fingerprint})",
+        "target": target.spec.name,
+        "drafter": f"{run.drafter.name} ({fingerprint})",
         "parameters": f"{sum(p.numel() for p in corrector.module.parameters()):,}",
-        "blocks": f"{len(training):,} of {num_positions} proposals, from part {parts}",
-        "steps": f"{trainer.progress.step} in {trainer.progress.elapsed_s / 60:.1f} minutes",
+        "blocks": f"{len(training):,} of {run.num_positions} proposals, {'+'.join(run.parts)}",
+        "steps": f"{progress.step} in {progress.elapsed_s / 60:.1f} minutes",
     }
-    write_report(out, name, figures, trainer.curve, facts)
-    for kind, by_name in figures.items():
-        lengths = ", ".join(f"{n} {a.acceptance_length:.3f}" for n, a in by_name.items())
-        print(f"{kind}: {lengths}")
+    write_report(run.out, run.name, figures, trainer.curve, facts)
+    return figures

@@ -8,7 +8,6 @@ blocks of several lengths are trained, and an average of the weights is what shi
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -198,31 +197,35 @@ def train(
     trainer: DrafterTrainer,
     heldout: ShardReader,
     report: Callable[[dict[str, object]], None],
-) -> None:
-    """Runs to the end of the budget, evaluating and saving every few minutes and at the end."""
+) -> Iterator[tuple[float, float]]:
+    """Runs to the end of the budget, saving and reporting every few minutes and at the end.
+
+    Yields the spent part of the budget and the loss after every step.
+    """
     losses: list[float] = []
     last = trainer.progress.elapsed_s
-
-    def checkpoint() -> None:
-        trainer.save()
-        progress = trainer.progress
-        report(
-            {
-                "step": progress.step,
-                "epoch": progress.epoch,
-                "minutes": round(progress.elapsed_s / 60, 2),
-                "loss": round(sum(losses) / max(1, len(losses)), 4),
-                "heldout": trainer.evaluate(heldout),
-            }
-        )
-        losses.clear()
-
     for loss in trainer.run():
         losses.append(loss)
+        yield trainer.recipe.spent(trainer.progress), loss
         if trainer.progress.elapsed_s - last >= trainer.recipe.evaluate_every_s:
             last = trainer.progress.elapsed_s
-            checkpoint()
-    checkpoint()
+            report(_checkpoint(trainer, heldout, losses))
+            losses.clear()
+    report(_checkpoint(trainer, heldout, losses))
+
+
+def _checkpoint(
+    trainer: DrafterTrainer, heldout: ShardReader, losses: list[float]
+) -> dict[str, object]:
+    trainer.save()
+    progress = trainer.progress
+    return {
+        "step": progress.step,
+        "epoch": progress.epoch,
+        "minutes": round(progress.elapsed_s / 60, 2),
+        "loss": round(sum(losses) / max(1, len(losses)), 4),
+        "heldout": trainer.evaluate(heldout),
+    }
 
 
 def draft_vocabulary(
@@ -240,11 +243,4 @@ def draft_vocabulary(
         mass.index_add_(0, sequence.top_ids[rows].flatten().long(), probs.flatten())
     mass[list(always)] = float("inf")
     return mass.topk(size).indices.sort().values
-
-
-def write_log(path: Path, entry: dict[str, object]) -> None:
-    """Appends one JSON line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as log:
-        log.write(json.dumps(entry) + "\n")
 

@@ -146,6 +146,8 @@ class DFlashDrafter:
         with num_draft_tokens 0, which the verifier decodes plainly. A row whose context does not
         connect to what is held comes back as a gap and not in the lattice.
         """
+        for header in request.headers:
+            self._check(header)
         counts = [header.num_context_rows for header in request.headers]
         chunks = request.context.to(self._settings.dtype).split(counts)
         rows: list[_Row] = []
@@ -166,8 +168,7 @@ class DFlashDrafter:
         self._append(appended)
         return self._lattice(headers, rows, tuple(gaps))
 
-    def _hold(self, header: RowHeader) -> HeldContext | None:
-        """The slot of a header that can be drafted."""
+    def _check(self, header: RowHeader) -> None:
         if header.num_draft_tokens > self.max_draft_tokens:
             raise ConfigError(
                 f"request {header.request_id!r} asks for {header.num_draft_tokens} proposals, this "
@@ -175,6 +176,9 @@ class DFlashDrafter:
             )
         if header.context_start + header.num_context_rows != header.start:
             raise ValueError(f"context rows do not end before the anchor: {header}")
+
+    def _hold(self, header: RowHeader) -> HeldContext | None:
+        """The slot of a header that can be drafted; None decodes it plainly."""
         num_inputs = self.config.num_inputs(header.num_draft_tokens)
         if header.start + num_inputs > self._cache.max_positions:
             self._cache.release(header.request_id)

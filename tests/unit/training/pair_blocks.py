@@ -17,7 +17,7 @@ def pair_blocks(num_blocks: int, seed: int) -> Blocks:
     generator = torch.Generator().manual_seed(seed)
     family = torch.randint(2, (num_blocks,), generator=generator)
     # Position t proposes tokens 4t, 4t + 1 (one per family) and two that never occur.
-    candidates = torch.arange(NUM_POSITIONS)[:, None] * NUM_CANDIDATES + torch.arange(NUM_CANDIDATES)
+    candidates = torch.arange(NUM_POSITIONS * NUM_CANDIDATES).view(NUM_POSITIONS, -1)
     candidates = candidates.expand(num_blocks, -1, -1)
     gold = candidates.gather(2, family[:, None, None].expand(-1, NUM_POSITIONS, 1))[..., 0]
     logits = torch.randn(num_blocks, NUM_POSITIONS, 2, generator=generator) * 0.1
@@ -25,7 +25,7 @@ def pair_blocks(num_blocks: int, seed: int) -> Blocks:
     order = logits.argsort(dim=2, descending=True)
     hidden = torch.randn(num_blocks, NUM_POSITIONS, HIDDEN, generator=generator)
     hidden[:, 0, 0] = 6.0 * (2 * family - 1)
-    gold[:: 7, 3] = END_OF_TEXT
+    gold[::7, 3] = END_OF_TEXT
     candidates = candidates.gather(2, order)
     return Blocks(
         anchor_ids=torch.full((num_blocks,), VOCAB - 1, dtype=torch.int32),

@@ -39,8 +39,9 @@ def new_corrector(seed=0):
 
 def new_trainer(folder, corrector, **changes):
     recipe = CorrectorRecipe(
-        **({"steps": 90, "learning_rate": 1e-2, "blocks_per_step": 128, "steps_per_evaluation": 30} | changes)
+        steps=90, learning_rate=1e-2, blocks_per_step=128, steps_per_evaluation=30
     )
+    recipe = dataclasses.replace(recipe, **changes)
     return CorrectorTrainer(
         corrector, pair_blocks(2000, 1), pair_blocks(300, 2), recipe, folder, BELONGING
     )
@@ -90,7 +91,8 @@ def test_a_resumed_run_equals_an_unbroken_one(tmp_path):
     curves = [
         json.loads((tmp_path / name / "curve.json").read_text()) for name in ("whole", "broken")
     ]
-    assert [e["acceptance_length"] for e in curves[0]] == [e["acceptance_length"] for e in curves[1]]
+    lengths = [[entry["acceptance_length"] for entry in curve] for curve in curves]
+    assert lengths[0] == lengths[1]
 
 
 def test_patience_ends_a_run_that_no_longer_improves(tmp_path):
@@ -123,15 +125,14 @@ def test_teacher_forced_scores_are_those_of_the_walk():
 def test_the_loss_looks_only_at_places_that_can_matter():
     blocks, corrector = pair_blocks(64, 6), new_corrector()
     gold = blocks.gold_ids.clone()
-    gold[:, 1] = VOCAB_OUTSIDE = 38  # never a candidate: positions 2 and 3 are out of reach
+    gold[:, 1] = 38  # never a candidate: positions 2 and 3 are out of reach
     blocks = dataclasses.replace(blocks, gold_ids=gold)
     assert blocks.reachable().tolist() == [[True, True, False, False]] * 64
     hidden = blocks.hidden.clone()
     hidden[:, 2:] = 0
-    changed = dataclasses.replace(
-        blocks, hidden=hidden, log_probs=blocks.log_probs.clone().index_fill(1, torch.tensor([2, 3]), 0.0)
-    )
-    assert VOCAB_OUTSIDE not in blocks.candidate_ids
+    log_probs = blocks.log_probs.index_fill(1, torch.tensor([2, 3]), 0.0)
+    changed = dataclasses.replace(blocks, hidden=hidden, log_probs=log_probs)
+    assert 38 not in blocks.candidate_ids
     for soft_share in (0.0, 0.5, 1.0):
         loss = corrector_loss(corrector, blocks, soft_share)
         assert torch.equal(loss, corrector_loss(corrector, changed, soft_share))

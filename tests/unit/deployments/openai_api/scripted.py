@@ -38,14 +38,19 @@ class ScriptedBackend:
     requests: list[Request] = field(default_factory=list)
     num_open: int = 0
     num_rounds: int = 0
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def reset(self) -> None:
         self.steps, self.finish_reason, self.state = [], FinishReason.STOP, READY
         self.requests, self.num_open, self.num_rounds = [], 0, 0
+        self.opened, self.closed = asyncio.Event(), asyncio.Event()
 
     async def generate(self, request: Request) -> AsyncGenerator[Verdict, None]:
         self.requests.append(request)
         self.num_open += 1
+        self.opened.set()
+        self.closed.clear()
         start = len(request.prompt_ids)
         try:
             for index, step in enumerate(self.steps):
@@ -70,6 +75,7 @@ class ScriptedBackend:
                 start += len(step)
         finally:
             self.num_open -= 1
+            self.closed.set()
 
     async def health(self) -> Health:
         if isinstance(self.state, Exception):

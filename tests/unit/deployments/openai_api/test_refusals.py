@@ -225,7 +225,7 @@ async def test_oversized_body(api: Api) -> None:
 @pytest.mark.parametrize(
     ("error", "status", "param"),
     [
-        (CapacityError("All slots are taken and the queue is full."), 429, None),
+        (CapacityError("all slots are taken"), 429, None),
         (RequestError("the drafter cannot do that", field="temperature"), 400, "temperature"),
         (BackendUnavailableError("The replica was lost."), 503, None),
         (KeyError("a bug"), 500, None),
@@ -258,9 +258,10 @@ async def test_health(api: Api) -> None:
     response = await api.request("GET", "/health")
     assert (response.status_code, response.json()["status"]) == (200, "ready")
     assert set(response.json()["stages"]) == {"verifier", "drafter", "corrector"}
-    stages = {"verifier": "ready", "drafter": "starting"}
-    api.backend.state = Health(False, stages)
-    response = await api.request("GET", "/health")
-    assert (response.status_code, response.json()["stages"]) == (503, stages)
+    stages = {"verifier": "ready", "drafter": "unavailable"}
+    for is_ready in (False, True):  # even if requests can be answered without drafts
+        api.backend.state = Health(is_ready, stages)
+        response = await api.request("GET", "/health")
+        assert (response.status_code, response.json()["stages"]) == (503, stages)
     api.backend.state = BackendUnavailableError("gone")
     assert (await api.request("GET", "/health")).status_code == 503

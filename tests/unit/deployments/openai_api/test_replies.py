@@ -284,7 +284,7 @@ async def test_prompt_forms(api: Api, prompt: Any) -> None:
 
 async def test_a_message_repeated_as_it_was_received_is_accepted(api: Api) -> None:
     api.say("x")
-    echoed = {
+    echoed: dict[str, Any] = {
         "role": "assistant",
         "content": "Hi",
         "refusal": None,

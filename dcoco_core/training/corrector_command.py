@@ -1,0 +1,70 @@
+"""The command `corrector` of `python -m dcoco_core.training`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dcoco_core.target.folder import DEFAULT_TARGET, resolve_target
+
+
+def corrector_command(  # noqa: PLR0913 - an option of a command is a parameter
+    drafter: Annotated[Path, typer.Option(help="the frozen drafter's checkpoint")],
+    shards: Annotated[Path, typer.Option(help="folder from `prepare`")],
+    out: Annotated[Path, typer.Option(help="the run's folder; an unfinished run there goes on")],
+    name: Annotated[str, typer.Option(help="which corrector")] = "dcoco",
+    target: Annotated[
+        str, typer.Option(help="target: folder, GGUF file, hub id or packaged name")
+    ] = DEFAULT_TARGET,
+    minutes: Annotated[
+        float | None, typer.Option(help="training time, resumptions included")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="instead of --minutes")] = None,
+    parts: Annotated[
+        str, typer.Option(help="text to learn from; the drafter is over-confident on its own")
+    ] = "corrector",
+    blocks: Annotated[
+        Path, typer.Option(help="where drafted blocks are kept for other runs")
+    ] = Path("data/blocks"),
+    num_positions: Annotated[int, typer.Option(help="proposals per block")] = 7,
+    stride: Annotated[int, typer.Option(help="a block at every so many tokens")] = 1,
+    learning_rate: float = 2e-3,
+    weight_decay: float = 0.05,
+    soft_share: Annotated[
+        float, typer.Option(help="share of the loss on the target's probabilities")
+    ] = 0.5,
+    dropout: float = 0.1,
+    patience: Annotated[int, typer.Option(help="evaluations without a better one")] = 8,
+    seed: int = 0,
+) -> None:
+    """Train a corrector on a frozen drafter's blocks, and measure it on held-out text."""
+    from dcoco_core.target.loading import load_target
+    from dcoco_core.training.corrector import CorrectorRecipe
+    from dcoco_core.training.corrector_run import CorrectorRun, run_corrector
+
+    recipe = CorrectorRecipe(
+        minutes=minutes,
+        steps=steps,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        soft_share=soft_share,
+        patience=patience,
+        seed=seed,
+    )
+    run = CorrectorRun(
+        name=name,
+        drafter=drafter,
+        shards=shards,
+        blocks=blocks,
+        out=out,
+        parts=tuple(parts.split(",")),
+        num_positions=num_positions,
+        stride=stride,
+        dropout=dropout,
+    )
+    figures = run_corrector(run, load_target(resolve_target(target)), recipe)
+    for kind, by_name in figures.items():
+        lengths = ", ".join(f"{n} {a.acceptance_length:.3f}" for n, a in by_name.items())
+        print(f"{kind}: {lengths}")

@@ -1,0 +1,1 @@
+"""Ray Serve deployments: thin shells around dcoco_core."""

@@ -1,0 +1,78 @@
+"""Checks what the arguments point to before any replica starts. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dcoco_core.correctors.catalog import CORRECTORS
+from dcoco_core.drafters.dflash.config import DFlashConfig
+from dcoco_core.errors import CheckpointError, ConfigError
+from dcoco_core.registry import unknown_name
+from dcoco_core.target.folder import resolve_target
+from dcoco_core.types import Speculation
+from deployments.config import AppArgs
+from deployments.openai_api.backend import ModelFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Arguments that can be served, with absolute paths, and what follows from them."""
+
+    args: AppArgs
+    facts: ModelFacts
+    target_folder: Path
+
+
+def check(args: AppArgs) -> Checked:
+    """Finds target, drafter and correctors; relative paths count from the working folder.
+
+    Raises:
+        CheckpointError: a folder is missing or incomplete.
+        ConfigError: an unknown corrector, or more proposals than the drafter makes.
+    """
+    target_folder = resolve_target(args.target).absolute()
+    drafter = None if args.drafter is None else _folder(args.drafter, "drafter")
+    correctors = {
+        name: None if folder is None else str(_folder(folder, f"correctors.{name}"))
+        for name, folder in args.correctors.items()
+    }
+    for name in correctors:
+        if name not in list(CORRECTORS):
+            raise ConfigError("correctors: " + unknown_name("corrector", name, list(CORRECTORS)))
+    most = 0 if drafter is None else DFlashConfig.load(drafter).max_draft_tokens
+    wanted = most if args.num_draft_tokens is None else args.num_draft_tokens
+    if wanted > most:
+        raise ConfigError(
+            f"num_draft_tokens is {wanted}, but the drafter at {drafter} makes at most {most}"
+        )
+    served_name = args.served_model_name or _name_of(args.target)
+    update = {
+        "target": str(target_folder),
+        "served_model_name": served_name,
+        "drafter": None if drafter is None else str(drafter),
+        "correctors": correctors,
+        "num_draft_tokens": wanted,
+    }
+    facts = ModelFacts(
+        served_name=served_name,
+        max_model_len=args.max_model_len,
+        default_speculation=Speculation(wanted, args.default_corrector),
+        max_num_draft_tokens=most,
+        correctors=tuple(correctors),
+    )
+    return Checked(args.model_copy(update=update), facts, target_folder)
+
+
+def _folder(name: str, argument: str) -> Path:
+    folder = Path(name).expanduser().absolute()
+    if not (folder / "config.json").is_file():
+        found = "has no config.json" if folder.is_dir() else "does not exist"
+        raise CheckpointError(f"{argument}: the checkpoint folder {folder} {found}")
+    return folder
+
+
+def _name_of(target: str) -> str:
+    """A folder's or file's own name; the whole of a hub id or a packaged target's name."""
+    path = Path(target).expanduser()
+    return path.absolute().name if path.exists() else target

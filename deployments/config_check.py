@@ -1,0 +1,124 @@
+"""A strict check of Serve config files against Ray's own schemas.
+
+Serve accepts unknown keys at every level, so that a typo silently becomes a default. Which keys
+exist is read from the schemas, never listed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from ray.runtime_env import RuntimeEnv
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
+from ray.serve.schema import ServeDeploySchema
+
+from dcoco_core.errors import ConfigError
+from dcoco_core.registry import unknown_name
+from deployments.config import AppArgs, unknown_keys
+
+IMPORT_PATH = "deployments.app:build"
+
+# Sections whose schema is applied only when Serve deploys.
+_LATE: dict[str, type[BaseModel]] = {
+    "args": AppArgs,
+    "autoscaling_config": AutoscalingConfig,
+    "request_router_config": RequestRouterConfig,
+    "autoscaling_policy": AutoscalingPolicy,
+    "policy": AutoscalingPolicy,
+}
+
+
+def check_file(path: Path) -> None:
+    """Raises ConfigError naming every problem of a Serve config file."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from None
+    problems = check_config(data)
+    if problems:
+        raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
+
+
+def check_config(data: Any) -> list[str]:
+    """What is wrong with a parsed Serve config file; nothing if it is right."""
+    if not isinstance(data, Mapping):
+        return ["must be a mapping with the key 'applications'"]
+    problems = list(_unknown("", data, ServeDeploySchema))
+    if problems:
+        return problems  # a typo makes the checks below complain about its consequences
+    problems = _type_problems("", data, ServeDeploySchema)
+    http = data.get("http_options") or {}
+    if isinstance(http, Mapping) and "host" not in http:
+        problems.append(
+            "http_options.host must be set: without it a config file serves on 0.0.0.0, that is, "
+            "to everybody who can reach this machine. 127.0.0.1 is this machine alone"
+        )
+    for index, application in enumerate(data.get("applications") or []):
+        if isinstance(application, Mapping):
+            problems.extend(_check_application(f"applications[{index}]", application))
+    return problems
+
+
+def _check_application(place: str, application: Mapping[str, Any]) -> Iterator[str]:
+    if application.get("import_path") != IMPORT_PATH:
+        yield f"{place}.import_path must be {IMPORT_PATH!r}, not {application.get('import_path')!r}"
+        return
+    raw = application.get("args") or {}
+    problems = _type_problems(f"{place}.args", raw, AppArgs)
+    yield from problems
+    names = [] if problems else list(AppArgs.model_validate(raw).deployments)
+    for index, deployment in enumerate(application.get("deployments") or []):
+        name = deployment.get("name") if isinstance(deployment, Mapping) else None
+        if names and name is not None and name not in names:
+            yield f"{place}.deployments[{index}].name: " + unknown_name("deployment", name, names)
+
+
+def _unknown(place: str, data: Mapping[str, Any], schema: type[BaseModel]) -> Iterator[str]:
+    """Unknown keys of `data` and of every section below it."""
+    yield from unknown_keys(place or "top level", data, schema.model_fields)
+    for key, value in data.items():
+        inner = f"{place}.{key}" if place else key
+        if key == "runtime_env" and isinstance(value, Mapping):
+            yield from unknown_keys(inner, value, sorted(RuntimeEnv.known_fields))
+        elif key in schema.model_fields:
+            section = _LATE.get(key) or _section(schema.model_fields[key].annotation)
+            items = value if isinstance(value, list) else [value]
+            for index, item in enumerate(items):
+                if section is not None and isinstance(item, Mapping):
+                    where = f"{inner}[{index}]" if isinstance(value, list) else inner
+                    yield from _unknown(where, item, section)
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The schema inside an annotation such as Optional[List[Schema]]."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_section(part) for part in get_args(annotation))
+    return next((schema for schema in found if schema is not None), None)
+
+
+def _type_problems(place: str, data: Any, schema: type[BaseModel]) -> list[str]:
+    """What pydantic says, one line per value."""
+    try:
+        schema.model_validate(data)
+    except ValidationError as error:
+        return [_describe(place, problem["loc"], problem["msg"]) for problem in error.errors()]
+    except ValueError as error:
+        return [_describe(place, (), str(error))]
+    return []
+
+
+def _describe(place: str, location: tuple[int | str, ...], message: str) -> str:
+    for part in location:
+        if isinstance(part, int):
+            place += f"[{part}]"
+        else:
+            place += f".{part}" if place else part
+    message = message.removeprefix("Value error, ")
+    return f"{place}: {message}" if place else message

@@ -1,0 +1,1 @@
+"""OpenAI's request, response and error shapes."""

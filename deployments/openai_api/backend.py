@@ -1,0 +1,57 @@
+"""What the HTTP side needs of whatever decodes: the seam that its tests fake."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dcoco_core.errors import DcocoError
+from dcoco_core.types import Request, Speculation, Verdict
+
+
+class BackendUnavailableError(DcocoError):
+    """The process that held the request died, or cannot be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether requests can be served now, and each stage's state ("ready", "starting", ...)."""
+
+    is_ready: bool
+    stages: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What requests are checked against.
+
+    Attributes:
+        served_name: the only value `model` may have.
+        max_model_len: prompt and generated tokens together.
+        default_speculation: how a request is drafted that does not say.
+        max_num_draft_tokens: 0 on a server without a drafter.
+        correctors: names a request may choose from.
+    """
+
+    served_name: str
+    max_model_len: int
+    default_speculation: Speculation = field(default_factory=Speculation)
+    max_num_draft_tokens: int = 0
+    correctors: tuple[str, ...] = ("none",)
+
+
+class Backend(Protocol):
+    """Decodes requests and tells how its stages are."""
+
+    def generate(self, request: Request) -> AsyncGenerator[Verdict, None]:
+        """One verdict per round, until one carries a finish reason.
+
+        Closing or cancelling the generator frees the request's slots. Raises CapacityError
+        (slots and queue are full), RequestError, or BackendUnavailableError.
+        """
+        ...
+
+    async def health(self) -> Health:
+        """The states of all stages."""
+        ...

@@ -1,0 +1,1 @@
+"""What carries rows between stages: envelopes, planner, transports."""

@@ -1,0 +1,139 @@
+"""Messages between stages as plain values: header fields, and tensors as raw bytes.
+
+An envelope carries a whole batch of rows, so the number of messages in a round does not depend on
+the number of rows. Tensors travel as their bytes with dtype name and shape, never pickled; torch is
+imported only where a tensor is taken apart or put together, so that a process which merely forwards
+envelopes needs no torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Literal
+
+from dcoco_core.types import ContextGap, Draft, DraftRequest, Lattice, RowHeader
+
+if TYPE_CHECKING:
+    import torch
+
+Kind = Literal["draft_request", "lattice", "draft"]
+
+
+@dataclass(frozen=True, slots=True)
+class RawTensor:
+    """A tensor's bytes in row-major order; `dtype` is torch's name without the prefix."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One message of the ring: the rows it is about and the tensors that belong to them."""
+
+    kind: Kind
+    headers: tuple[RowHeader, ...]
+    tensors: dict[str, RawTensor]
+    gaps: tuple[ContextGap, ...] = ()
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of tensor payload."""
+        return sum(len(tensor.data) for tensor in self.tensors.values())
+
+
+def encode(message: DraftRequest | Lattice | Draft) -> Envelope:
+    """Any message of the ring as an envelope; `decode_*` of its kind gives it back bit by bit."""
+    if isinstance(message, DraftRequest):
+        return Envelope("draft_request", message.headers, {"context": _to_raw(message.context)})
+    if isinstance(message, Lattice):
+        tensors = {
+            "candidate_ids": message.candidate_ids,
+            "candidate_logits": message.candidate_logits,
+            "log_normalizer": message.log_normalizer,
+            "hidden": message.hidden,
+            "last_context": message.last_context,
+        }
+        raw = {name: _to_raw(tensor) for name, tensor in tensors.items()}
+        return Envelope("lattice", message.headers, raw, message.gaps)
+    optional = {
+        "token_ids": message.token_ids,
+        "candidate_ids": message.candidate_ids,
+        "draft_probs": message.draft_probs,
+    }
+    raw = {name: _to_raw(tensor) for name, tensor in optional.items() if tensor is not None}
+    return Envelope("draft", message.headers, raw, message.gaps)
+
+
+def decode_draft_request(envelope: Envelope) -> DraftRequest:
+    """Raises ValueError for an envelope of another kind, here and in the two below."""
+    tensors = _tensors(envelope, "draft_request")
+    return DraftRequest(envelope.headers, tensors["context"])
+
+
+def decode_lattice(envelope: Envelope) -> Lattice:
+    """See decode_draft_request."""
+    tensors = _tensors(envelope, "lattice")
+    return Lattice(
+        headers=envelope.headers,
+        candidate_ids=tensors["candidate_ids"],
+        candidate_logits=tensors["candidate_logits"],
+        log_normalizer=tensors["log_normalizer"],
+        hidden=tensors["hidden"],
+        last_context=tensors["last_context"],
+        gaps=envelope.gaps,
+    )
+
+
+def decode_draft(envelope: Envelope) -> Draft:
+    """See decode_draft_request."""
+    tensors = _tensors(envelope, "draft")
+    return Draft(
+        headers=envelope.headers,
+        token_ids=tensors["token_ids"],
+        candidate_ids=tensors.get("candidate_ids"),
+        draft_probs=tensors.get("draft_probs"),
+        gaps=envelope.gaps,
+    )
+
+
+def _tensors(envelope: Envelope, kind: Kind) -> dict[str, torch.Tensor]:
+    if envelope.kind != kind:
+        raise ValueError(f"expected an envelope of kind {kind!r}, got {envelope.kind!r}")
+    return {name: _from_raw(name, raw) for name, raw in envelope.tensors.items()}
+
+
+def _to_raw(tensor: torch.Tensor) -> RawTensor:
+    import torch
+
+    flat = tensor.detach().to("cpu").contiguous().reshape(-1)
+    return RawTensor(
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        data=flat.view(torch.uint8).numpy().tobytes(),
+    )
+
+
+def _from_raw(name: str, raw: RawTensor) -> torch.Tensor:
+    import torch
+
+    dtypes = {str(dtype).removeprefix("torch."): dtype for dtype in _dtypes()}
+    if raw.dtype not in dtypes:
+        raise ValueError(f"tensor {name!r}: dtype {raw.dtype!r} is none of {sorted(dtypes)}")
+    dtype = dtypes[raw.dtype]
+    if len(raw.data) != prod(raw.shape) * dtype.itemsize:
+        raise ValueError(
+            f"tensor {name!r}: {len(raw.data)} bytes do not make {raw.dtype} {raw.shape}"
+        )
+    if not raw.data:
+        return torch.empty(raw.shape, dtype=dtype)
+    # A bytearray, because torch warns about (and could write to) memory that is read-only.
+    return torch.frombuffer(bytearray(raw.data), dtype=dtype).reshape(raw.shape)
+
+
+def _dtypes() -> tuple[torch.dtype, ...]:
+    import torch
+
+    return (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8)

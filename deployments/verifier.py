@@ -1,0 +1,112 @@
+"""The Verifier deployment: the target, and the engine that batches requests over it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from dcoco_core.errors import CheckpointError
+from dcoco_core.types import Request, Verdict
+from deployments import stages
+from deployments.announce import announce
+from deployments.config import AppArgs
+from deployments.engine import Engine, EngineSettings
+from deployments.metrics import MetricsExport
+from deployments.openai_api.backend import Health
+from deployments.pipeline.transport import DraftPath, HandlePath, InProcessPath
+from deployments.warm_up import warm_up
+
+if TYPE_CHECKING:
+    from ray.serve.handle import DeploymentHandle
+
+    from dcoco_core.protocols import ContextProjection
+
+logger = logging.getLogger("ray.serve")
+
+_DRAFTER_START_S = 120.0
+_CHECK_S = 1.0
+
+
+class Verifier:
+    """One streaming call per request: the lease that Serve counts, drains and cancels."""
+
+    # Serve awaits a constructor, which the type system has no word for.
+    async def __init__(  # type: ignore[misc]
+        self, args: AppArgs, drafter: DeploymentHandle[Any] | None = None
+    ) -> None:
+        """Loads weights and runs a round through every stage. Raises CheckpointError."""
+        core, projection = await asyncio.to_thread(stages.make_verifier, args)
+        self._path: DraftPath | None = None
+        if drafter is not None and projection is not None:
+            self._path = await _connect(HandlePath(drafter), projection)
+        elif projection is not None:
+            self._path = await asyncio.to_thread(_in_process, args)
+        await warm_up(core, self._path, args)
+        settings = EngineSettings(args.max_waiting, args.draft_deadline_s, args.lease_timeout_s)
+        self._engine = Engine(core, self._path, settings)
+        self._metrics = MetricsExport("dcoco")
+        self._announcement = asyncio.create_task(announce(args))
+
+    async def generate(self, request: Request) -> AsyncGenerator[Verdict, None]:
+        """See Engine.generate."""
+        async with aclosing(self._engine.generate(request)) as verdicts:
+            async for verdict in verdicts:
+                yield verdict
+
+    async def health(self) -> Health:
+        """The states of all stages. Requests are answered without drafts, too."""
+        self._engine.check_health()
+        states = {"verifier": "ready"}
+        if self._path is not None:
+            states |= {"drafter": "unavailable", "corrector": "unavailable"}
+            try:
+                if self._engine.is_drafting:
+                    states |= await asyncio.wait_for(self._path.check(), _CHECK_S)
+            except Exception as error:
+                logger.debug("the drafter does not answer: %r", error)
+        return Health(is_ready=True, stages=states)
+
+    async def counts(self) -> dict[str, int]:
+        """Totals since the start and present numbers."""
+        return self._totals() | self._present()
+
+    async def check_health(self) -> None:
+        """Raises EngineError when the replica should be replaced."""
+        self._metrics.publish(self._totals(), self._present())
+        self._engine.check_health()
+
+    def _totals(self) -> dict[str, int]:
+        return asdict(self._engine.counts) | {"draft_failures": self._engine.num_draft_failures}
+
+    def _present(self) -> dict[str, int]:
+        engine = self._engine
+        return {
+            "running_requests": engine.num_running,
+            "waiting_requests": engine.num_waiting,
+            "slots": engine.num_slots,
+        }
+
+
+async def _connect(path: HandlePath, projection: ContextProjection) -> HandlePath:
+    """Waits for the drafter and compares checkpoints, since one layer of it runs here."""
+    try:
+        fingerprint = await asyncio.wait_for(path.fingerprint(), _DRAFTER_START_S)
+    except TimeoutError:
+        logger.warning("no drafter after %g s, decoding plainly until it comes", _DRAFTER_START_S)
+        return path
+    if fingerprint != projection.fingerprint:
+        raise CheckpointError(
+            f"the drafter runs checkpoint {fingerprint}, but the verifier projects context for "
+            f"checkpoint {projection.fingerprint}; restart the one that is behind"
+        )
+    return path
+
+
+def _in_process(args: AppArgs) -> InProcessPath:
+    tables = stages.tables_of(args)
+    corrector = stages.make_correctors(args, tables)
+    return InProcessPath(stages.make_drafter(args, tables, corrector.num_candidates), corrector)

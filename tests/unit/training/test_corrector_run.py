@@ -1,0 +1,123 @@
+"""A whole corrector run on a tiny target, a random drafter and recorded text."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+
+from dcoco_core.drafters.dflash.checkpoint import save_checkpoint
+from dcoco_core.errors import CheckpointError, ConfigError
+from dcoco_core.target.interface import TargetModel
+from dcoco_core.training.answers import Answer
+from dcoco_core.training.corrector import CorrectorRecipe
+from dcoco_core.training.corrector_run import (
+    CorrectorRun,
+    join_parts,
+    run_corrector,
+    split_for_stopping,
+)
+from dcoco_core.training.shards import ShardIndex, ShardWriter
+from tests.unit.drafters.dflash.networks import (
+    CONFIG,
+    HIDDEN,
+    TAPS,
+    VOCAB,
+    SpecTarget,
+    random_model,
+)
+from tests.unit.training.pair_blocks import pair_blocks
+
+TARGET = cast(TargetModel, SpecTarget())
+RECIPE = CorrectorRecipe(steps=6, blocks_per_step=64, steps_per_evaluation=3)
+
+
+def write_shards(folder: Path, target_layer_ids: tuple[int, ...] = (0, 2)) -> None:
+    generator = torch.Generator().manual_seed(3)
+    index = ShardIndex("tiny", "unknown", target_layer_ids, HIDDEN, VOCAB, 4)
+    writer = ShardWriter(folder, index)
+    for number in range(120):
+        num_tokens = 12 + number % 5
+        ids = torch.randint(4, VOCAB, (num_tokens,), generator=generator)
+        top = torch.rand(num_tokens, VOCAB, generator=generator).topk(32)
+        writer.add(
+            Answer("random", tuple(ids[:4].tolist()), tuple(ids[4:].tolist()), 0.0, False),
+            token_ids=ids,
+            taps=torch.randn(num_tokens, TAPS * HIDDEN, generator=generator),
+            hidden=torch.randn(num_tokens, HIDDEN, generator=generator),
+            top_ids=top.indices,
+            top_log_probs=top.values.log_softmax(-1),
+        )
+    writer.close()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> CorrectorRun:
+    folder = tmp_path_factory.mktemp("run")
+    save_checkpoint(folder / "drafter", CONFIG, dict(random_model().named_parameters()))
+    write_shards(folder / "shards")
+    return CorrectorRun(
+        name="dcoco",
+        drafter=folder / "drafter",
+        shards=folder / "shards",
+        blocks=folder / "blocks",
+        out=folder / "out",
+        parts=("corrector", "drafter"),
+        num_positions=5,
+    )
+
+
+def test_a_run_from_shards_to_report_and_on_again(run):
+    figures = run_corrector(run, TARGET, RECIPE)
+    assert set(figures["all"]) == {"none", "dcoco", "oracle"}
+    assert figures["all"]["oracle"].acceptance_length > figures["all"]["none"].acceptance_length
+    report = json.loads((run.out / "report.json").read_text())
+    assert report["facts"]["steps"].startswith("6 in ")
+    assert sorted(path.name for path in (run.out / "checkpoint").iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    ]
+    # The same again: nothing is left to do. The blocks come from the cache, the shards are gone.
+    elsewhere = dataclasses.replace(run, shards=run.shards / "nowhere")
+    again = run_corrector(elsewhere, TARGET, RECIPE)
+    assert again == figures
+    more = run_corrector(elsewhere, TARGET, dataclasses.replace(RECIPE, steps=9))
+    assert more["all"]["none"] == figures["all"]["none"]
+    assert json.loads((run.out / "report.json").read_text())["facts"]["steps"].startswith("9 in ")
+    assert [e["step"] for e in json.loads((run.out / "curve.json").read_text())] == [3, 6, 9]
+
+
+def test_shards_with_other_taps_are_refused(run, tmp_path):
+    write_shards(tmp_path / "shards", target_layer_ids=(1, 2))
+    other = dataclasses.replace(run, shards=tmp_path / "shards", blocks=tmp_path, out=tmp_path)
+    with pytest.raises(ConfigError, match=r"holds taps \(1, 2\), the drafter needs \(0, 2\)"):
+        run_corrector(other, TARGET, RECIPE)
+
+
+def test_a_drafter_of_another_target_is_refused(run, tmp_path):
+    wider: Any = SpecTarget(vocab_size=VOCAB + 1)
+    with pytest.raises(CheckpointError, match="vocabulary"):
+        run_corrector(dataclasses.replace(run, out=tmp_path), wider, RECIPE)
+
+
+def test_texts_are_never_split_between_training_and_stopping():
+    training, stopping = split_for_stopping(pair_blocks(640, 1))
+    assert len(training) == 560
+    assert len(stopping) == 80
+    assert not set(training.sequence_ids.tolist()) & set(stopping.sequence_ids.tolist())
+    with pytest.raises(ConfigError, match="at least 2 texts are needed, got 1"):
+        split_for_stopping(pair_blocks(8, 1))
+
+
+def test_parts_keep_their_texts_apart():
+    joined = join_parts([pair_blocks(20, 1), pair_blocks(20, 2)])
+    assert joined.sequence_ids.tolist() == [*([0] * 8), *([1] * 8), *([2] * 4)] + [
+        *([3] * 8),
+        *([4] * 8),
+        *([5] * 4),
+    ]
