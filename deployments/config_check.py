@@ -6,6 +6,7 @@ exist is read from the schemas, never listed here.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -14,10 +15,11 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from ray.runtime_env import RuntimeEnv
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
-from ray.serve.schema import ServeDeploySchema
+from ray.serve.schema import HTTPOptionsSchema, ServeDeploySchema
 
-from dcoco_core.errors import ConfigError
+from dcoco_core.errors import ConfigError, DcocoError
 from dcoco_core.registry import unknown_name
+from deployments.checkpoints import check
 from deployments.config import AppArgs, unknown_keys
 
 IMPORT_PATH = "deployments.app:build"
@@ -45,14 +47,47 @@ def check_file(path: Path) -> None:
         raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
 
 
+def preflight(path: Path) -> None:
+    """Asks of a right config file whether it can be served on this machine now.
+
+    Raises:
+        CheckpointError: a model folder is missing or incomplete.
+        ConfigError: arguments that do not fit the checkpoints, or a port that is taken.
+    """
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for application in data["applications"]:
+        try:
+            check(AppArgs.model_validate(application.get("args") or {}))
+        except DcocoError as error:
+            raise type(error)(f"{path}: {error}") from None
+    options = HTTPOptionsSchema.model_validate(data["http_options"])
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((options.host, options.port))
+        except OSError as error:
+            raise ConfigError(
+                f"{path}: cannot listen on {options.host}:{options.port}: {error.strerror}. "
+                "Stop what runs there, or change http_options.port"
+            ) from None
+
+
 def check_config(data: Any) -> list[str]:
     """What is wrong with a parsed Serve config file; nothing if it is right."""
     if not isinstance(data, Mapping):
         return ["must be a mapping with the key 'applications'"]
-    problems = list(_unknown("", data, ServeDeploySchema))
+    sections = list(_sections("", data, ServeDeploySchema))
+    problems = [
+        problem
+        for place, section, schema in sections
+        for problem in unknown_keys(place or "top level", section, _keys(schema))
+    ]
     if problems:
         return problems  # a typo makes the checks below complain about its consequences
     problems = _type_problems("", data, ServeDeploySchema)
+    for place, section, schema in sections:
+        if schema in _LATE.values():
+            problems.extend(_type_problems(place, section, schema))
     http = data.get("http_options") or {}
     if isinstance(http, Mapping) and "host" not in http:
         problems.append(
@@ -69,30 +104,38 @@ def _check_application(place: str, application: Mapping[str, Any]) -> Iterator[s
     if application.get("import_path") != IMPORT_PATH:
         yield f"{place}.import_path must be {IMPORT_PATH!r}, not {application.get('import_path')!r}"
         return
-    raw = application.get("args") or {}
-    problems = _type_problems(f"{place}.args", raw, AppArgs)
-    yield from problems
-    names = [] if problems else list(AppArgs.model_validate(raw).deployments)
+    try:
+        names = list(AppArgs.model_validate(application.get("args") or {}).deployments)
+    except ValidationError:
+        return  # reported as the section `args`
     for index, deployment in enumerate(application.get("deployments") or []):
         name = deployment.get("name") if isinstance(deployment, Mapping) else None
-        if names and name is not None and name not in names:
+        if name is not None and name not in names:
             yield f"{place}.deployments[{index}].name: " + unknown_name("deployment", name, names)
 
 
-def _unknown(place: str, data: Mapping[str, Any], schema: type[BaseModel]) -> Iterator[str]:
-    """Unknown keys of `data` and of every section below it."""
-    yield from unknown_keys(place or "top level", data, schema.model_fields)
+def _sections(
+    place: str, data: Mapping[str, Any], schema: type[BaseModel]
+) -> Iterator[tuple[str, Mapping[str, Any], type]]:
+    """`data` and every section below it, with its place and its schema."""
+    yield place, data, schema
     for key, value in data.items():
-        inner = f"{place}.{key}" if place else key
+        inner = f"{place}.{key}" if place else str(key)
         if key == "runtime_env" and isinstance(value, Mapping):
-            yield from unknown_keys(inner, value, sorted(RuntimeEnv.known_fields))
+            yield inner, value, RuntimeEnv
         elif key in schema.model_fields:
             section = _LATE.get(key) or _section(schema.model_fields[key].annotation)
             items = value if isinstance(value, list) else [value]
             for index, item in enumerate(items):
                 if section is not None and isinstance(item, Mapping):
                     where = f"{inner}[{index}]" if isinstance(value, list) else inner
-                    yield from _unknown(where, item, section)
+                    yield from _sections(where, item, section)
+
+
+def _keys(schema: type) -> list[str]:
+    if issubclass(schema, BaseModel):
+        return list(schema.model_fields)
+    return sorted(RuntimeEnv.known_fields)
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:

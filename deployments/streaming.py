@@ -109,6 +109,7 @@ class TextStream:
             if is_stopped:
                 return Delta("".join(pieces), cut(verdict, index + 1))
         if verdict.finish_reason is not None:
+            # What is left of a character is U+FFFD, which may complete a stop string as well.
             text, is_stopped = self._matcher.push(self._detokenizer.flush())
             pieces += [text, self._matcher.flush()]
             if is_stopped:

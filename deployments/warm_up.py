@@ -24,9 +24,12 @@ async def warm_up(verifier: Verifier, path: DraftPath | None, args: AppArgs) -> 
     num_draft_tokens = args.num_draft_tokens or 0
     names = ["none"] if path is None else list(args.correctors)
 
+    def request_id(name: str) -> str:
+        return f"warm-up {name}"
+
     async def decode(name: str) -> None:
         request = Request(
-            f"warm-up {name}",
+            request_id(name),
             prompt_ids=tuple(range(min(_NUM_PROMPT_TOKENS, args.max_model_len // 2))),
             limits=Limits(_NUM_TOKENS),
             speculation=Speculation(num_draft_tokens, name),
@@ -38,3 +41,5 @@ async def warm_up(verifier: Verifier, path: DraftPath | None, args: AppArgs) -> 
     if engine.num_draft_failures:
         logger.warning("no drafts during warm-up; requests are decoded plainly until they come")
     await engine.close()
+    if path is not None and not engine.num_draft_failures:
+        await path.release([request_id(name) for name in names])

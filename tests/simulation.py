@@ -7,7 +7,8 @@ after block, and `goodness_of_fit` compares the texts with the exact law of the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import scipy.stats
@@ -33,7 +34,9 @@ _CHUNK = 4096
 
 Outcome = tuple[torch.Tensor, torch.Tensor]
 # (logits, batch, what the draft says it was drawn from, keys by stream) to num_accepted, next_ids
-DecideRejection = Callable[[torch.Tensor, RowBatch, DraftColumns, dict[Stream, torch.Tensor]], Outcome]
+DecideRejection = Callable[
+    [torch.Tensor, RowBatch, DraftColumns, dict[Stream, torch.Tensor]], Outcome
+]
 
 
 def true_rejection(
@@ -57,23 +60,47 @@ class Case:
     decide_rejection: DecideRejection = true_rejection
 
 
+@cache
+def _target() -> torch.Tensor:
+    return target_table()
+
+
+@cache
+def _drafter(kind: str) -> torch.Tensor:
+    return draft_table(kind, _target())
+
+
 @dataclass(frozen=True)
 class _Drafted:
     token_ids: torch.Tensor  # [R, L]
     columns: DraftColumns  # [R, L + 1, K]
 
 
-def simulate(case: Case, num_samples: int, num_tokens: int = NUM_TOKENS, first_key: int = 0):
-    """Texts of `num_tokens` after PROMPT, [num_samples, num_tokens]; row i has noise key first_key + i."""
+def simulate(
+    case: Case,
+    num_samples: int,
+    num_tokens: int = NUM_TOKENS,
+    first_key: int = 0,
+    on_round: Callable[[torch.Tensor], None] | None = None,
+) -> torch.Tensor:
+    """Texts of `num_tokens` after PROMPT, [num_samples, num_tokens]; row i has key first_key + i.
+
+    `on_round` sees every round's num_accepted.
+    """
     chunks = []
-    for first in range(0, num_samples, _CHUNK):
-        size = min(_CHUNK, num_samples - first)
-        chunks.append(_simulate_chunk(case, range(first_key + first, first_key + first + size), num_tokens))
+    for first in range(first_key, first_key + num_samples, _CHUNK):
+        noise_keys = range(first, min(first + _CHUNK, first_key + num_samples))
+        chunks.append(_simulate_chunk(case, noise_keys, num_tokens, on_round))
     return torch.cat(chunks)
 
 
-def _simulate_chunk(case: Case, noise_keys: range, num_tokens: int) -> torch.Tensor:
-    target = target_table()
+def _simulate_chunk(
+    case: Case,
+    noise_keys: range,
+    num_tokens: int,
+    on_round: Callable[[torch.Tensor], None] | None,
+) -> torch.Tensor:
+    target = _target()
     num_rows, length = len(noise_keys), case.num_draft_tokens
     kind = filter_kind(case.sampling, VOCAB_SIZE)
     filters = Filters.of([case.sampling] * num_rows, kind, target.device)
@@ -103,6 +130,8 @@ def _simulate_chunk(case: Case, noise_keys: range, num_tokens: int) -> torch.Ten
             num_accepted, next_ids = decide_coupled(logits, batch, row_keys[Stream.TARGET])
         else:
             num_accepted, next_ids = case.decide_rejection(logits, batch, drafted.columns, row_keys)
+        if on_round is not None:
+            on_round(num_accepted)
         for place in range(length):
             text[rows, ends[rows] + place] = drafted.token_ids[:, place]
         text[rows, ends[rows] + num_accepted] = next_ids
@@ -113,7 +142,7 @@ def _draft(
     case: Case, anchors: torch.Tensor, starts: torch.Tensor, keys: dict[Stream, torch.Tensor]
 ) -> _Drafted:
     """Left to right over NUM_CANDIDATES candidates, each after the tokens drafted before it."""
-    table = draft_table(case.drafter, target_table())
+    table = _drafter(case.drafter)
     stream = Stream.TARGET if case.rule is Rule.COUPLED else Stream.DRAFT
     before, last = anchors[:, 0], anchors[:, 1]
     tokens, ids, probs = [], [], []
@@ -134,11 +163,12 @@ def _draft(
             probs.append(scores.softmax(-1) if soft else one_hot)
         before, last = last, candidates.gather(-1, choice)[:, 0]
         tokens.append(last)
-    columns = DraftColumns(
-        torch.stack([*ids, torch.zeros_like(ids[0])], 1),
-        torch.stack([*probs, torch.zeros_like(probs[0])], 1),
-    )
-    return _Drafted(torch.stack(tokens, 1), columns)
+    # The place after the draft, where the bonus token is decided: no candidates.
+    width = VOCAB_SIZE if case.claims == "uncut" else NUM_CANDIDATES
+    ids.append(torch.zeros((len(anchors), width), dtype=torch.int64))
+    probs.append(torch.zeros((len(anchors), width), dtype=torch.float64))
+    token_ids = torch.stack(tokens, 1) if tokens else anchors[:, :0]
+    return _Drafted(token_ids, DraftColumns(torch.stack(ids, 1), torch.stack(probs, 1)))
 
 
 def filtered_probs(logits: np.ndarray, sampling: SamplingParams) -> np.ndarray:
@@ -152,14 +182,14 @@ def filtered_probs(logits: np.ndarray, sampling: SamplingParams) -> np.ndarray:
     if sampling.top_p < 1.0:
         probs[np.cumsum(probs, -1) - probs >= sampling.top_p] = 0.0
         probs /= probs.sum(-1, keepdims=True)
-    result = np.empty_like(probs)
+    result: np.ndarray = np.empty_like(probs)
     np.put_along_axis(result, order, probs, -1)
     return result
 
 
 def exact_law(sampling: SamplingParams) -> np.ndarray:
     """Probability of every text of NUM_TOKENS tokens after PROMPT, [V, V, V]."""
-    table = filtered_probs(target_table().numpy(), sampling)
+    table = filtered_probs(_target().numpy(), sampling)
     two_back, one_back = PROMPT
     first, second = table[two_back, one_back], table[one_back]
     law: np.ndarray = first[:, None, None] * second[:, :, None] * table
@@ -189,8 +219,3 @@ def goodness_of_fit(texts: torch.Tensor, sampling: SamplingParams) -> float:
     observed = np.concatenate([cell[0] for cell in cells])
     wanted = np.concatenate([cell[1] for cell in cells])
     return float(scipy.stats.chisquare(observed, wanted * observed.sum() / wanted.sum()).pvalue)
-
-
-def with_sampling(case: Case, **changes: float) -> Case:
-    """The case with other sampling parameters."""
-    return replace(case, sampling=replace(case.sampling, **changes))  # type: ignore[arg-type]

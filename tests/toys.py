@@ -104,18 +104,19 @@ class ToyVerifier:
                 sequence = self.sequences[gap.request_id]
                 sequence.num_context_sent, sequence.awaited_start = gap.num_rows, None
         blocks: dict[str, DraftedRow] = {}
-        for index, header in enumerate(draft.headers):
-            wanted = self.sequences.get(header.request_id)
-            if wanted is not None and wanted.awaited_start == header.start:
-                blocks[header.request_id] = _drafted_row(draft, index)
+        for index, drafted in enumerate(draft.headers):
+            wanted = self.sequences.get(drafted.request_id)
+            if wanted is not None and wanted.awaited_start == drafted.start:
+                blocks[drafted.request_id] = _drafted_row(draft, index)
         for request_id, sequence in self.sequences.items():
             if sequence.awaited_start is None:
                 nothing = torch.empty(0, dtype=torch.int64)
                 start, sampling = len(sequence.tokens) - 1, sequence.request.sampling
                 blocks[request_id] = DraftedRow(start, sampling, nothing)
         verdicts = self._decide(blocks)
-        headers = [header for v in verdicts if (header := self._next_header(v.request_id))]
-        return Round(tuple(verdicts), self._draft_request(headers))
+        headers = [self._next_header(verdict.request_id) for verdict in verdicts]
+        known = [header for header in headers if header is not None]
+        return Round(tuple(verdicts), self._draft_request(known))
 
     def _decide(self, blocks: dict[str, DraftedRow]) -> list[Verdict]:
         logits = []
@@ -195,7 +196,7 @@ def _drafted_row(draft: Draft, index: int) -> DraftedRow:
 
 @dataclass
 class ToyDrafter:
-    """Implements Drafter: top candidates after the anchor, the same at every position but one.
+    """Implements Drafter: the top candidates of every position.
 
     It knows the context and the anchor; what comes between the anchor and a position it takes from
     its own argmax path, as a block drafter does.

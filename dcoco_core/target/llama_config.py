@@ -30,6 +30,7 @@ class LlamaConfig:
     vocab_size: int
     max_positions: int
     norm_eps: float
+    ties_embeddings: bool
     rope: Mapping[str, object]  # rope_type, rope_theta and the type's own values
 
     @classmethod
@@ -52,6 +53,7 @@ class LlamaConfig:
             vocab_size=_integer(config, "vocab_size"),
             max_positions=_integer(config, "max_position_embeddings", default=2048),
             norm_eps=_number(config, "rms_norm_eps", default=1e-6),
+            ties_embeddings=config.get("tie_word_embeddings", True) is not False,
             rope=_rope_parameters(config),
         )
 

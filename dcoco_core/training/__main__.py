@@ -31,11 +31,11 @@ def generate(
     dtype: Annotated[str, typer.Option(help="bfloat16 or float32")] = "float32",
 ) -> None:
     """Let the target answer training prompts; stop and start again as you like."""
+    from dcoco_core.provenance import write_run
     from dcoco_core.target.loading import load_target
     from dcoco_core.target.tokenizer import TargetTokenizer
     from dcoco_core.training.generate import GenerateSettings, generate, questions
     from dcoco_core.training.prompts import training_prompts
-    from dcoco_core.training.provenance import write_run
 
     folder = resolve_target(target)
     tokenizer = TargetTokenizer(folder)
@@ -63,10 +63,10 @@ def prepare(
     dtype: Annotated[str, typer.Option(help="bfloat16 or float32")] = "bfloat16",
 ) -> None:
     """Run the target over the answers and record taps, states and likely tokens."""
+    from dcoco_core.provenance import write_run
     from dcoco_core.target.loading import load_target
     from dcoco_core.training.answers import read_answers
     from dcoco_core.training.prepare import record_answers
-    from dcoco_core.training.provenance import write_run
 
     records = list(read_answers(answers))
     layer_ids = tuple(int(i) for i in target_layer_ids.split(","))
@@ -83,7 +83,9 @@ def drafter(
     shards: Annotated[Path, typer.Option(help="folder from `prepare`")],
     out: Annotated[Path, typer.Option(help="the run's folder; an unfinished run there goes on")],
     target: Target = DEFAULT_TARGET,
-    minutes: Annotated[float | None, typer.Option(help="training time, resumptions included")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="training time, resumptions included")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="instead of --minutes")] = None,
     layers: int = 2,
     intermediate_size: int = 1024,
@@ -93,7 +95,9 @@ def drafter(
     shift_label: Annotated[bool, typer.Option(help="the anchor's row predicts")] = True,
     learning_rate: float = 1e-3,
     gamma: Annotated[float, typer.Option(help="loss weight exp(-k / gamma)")] = 4.0,
-    block_lengths: Annotated[str, typer.Option(help="proposals per block, one drawn per step")] = "4,4,7",
+    block_lengths: Annotated[
+        str, typer.Option(help="proposals per block, one drawn per step")
+    ] = "4,4,7",
     anchors: Annotated[int, typer.Option(help="blocks per sequence and step")] = 48,
     sequences: Annotated[int, typer.Option(help="sequences per step")] = 8,
     target_temperature: float = 0.8,
@@ -118,7 +122,9 @@ def drafter(
         label_share=label_share,
         seed=seed,
     )
-    shape = Shape(layers, intermediate_size, block_size, mask_token_id, draft_vocab_size, shift_label)
+    shape = Shape(
+        layers, intermediate_size, block_size, mask_token_id, draft_vocab_size, shift_label
+    )
     trainer = start_run(resolve_target(target), shape, recipe, shards, out)
     steps_done = train(trainer, ShardReader(shards, "heldout"), RunReport(out, trainer))
     with Progress(*Progress.get_default_columns(), TextColumn("{task.fields[loss]}")) as bar:

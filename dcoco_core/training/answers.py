@@ -36,7 +36,9 @@ def is_loop(token_ids: tuple[int, ...]) -> bool:
 
     Acceptance on loops flatters every drafter, so it is reported with and without them.
     """
-    return len(token_ids) > _LOOP_MIN_TOKENS and len(set(token_ids)) < _LOOP_DISTINCT * len(token_ids)
+    return len(token_ids) > _LOOP_MIN_TOKENS and len(set(token_ids)) < _LOOP_DISTINCT * len(
+        token_ids
+    )
 
 
 def open_text(path: Path, mode: str) -> IO[str]:
@@ -53,7 +55,9 @@ def read_answers(path: Path) -> Iterator[Answer]:
     naming the line.
     """
     if not path.exists():
-        raise ConfigError(f"no answers at {path}; `python -m dcoco_core.training generate` makes some")
+        raise ConfigError(
+            f"no answers at {path}; `python -m dcoco_core.training generate` makes some"
+        )
     with open_text(path, "r") as lines:
         number = 0
         try:

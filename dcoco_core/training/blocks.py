@@ -135,7 +135,8 @@ def draft_blocks(
     """Drafts at every `stride`-th token of every response, `num_rows` texts side by side.
 
     This is the serving path, fed with recorded text in place of a verifier's verdicts: the
-    drafter sees what it would see had all tokens before the anchor been committed.
+    drafter sees what it would see had all tokens before the anchor been committed. Anchors it
+    declines, past its longest sequence, are left out.
     """
     waiting = (_Text(number, sequence, stride) for number, sequence in enumerate(sequences))
     waiting = (text for text in waiting if text.has_next)
@@ -151,7 +152,9 @@ def draft_blocks(
         if lattice.gaps:
             raise ConfigError(f"the drafter dropped {len(lattice.gaps)} of {len(rows)} rows")
         drafter.release([text.request_id for text in texts if not text.has_next])
-        yield _with_gold(lattice, texts)
+        drafted = torch.tensor([h.num_draft_tokens == num_positions for h in lattice.headers])
+        if bool(drafted.any()):
+            yield _with_gold(lattice, texts)[drafted]
 
 
 class _Text:

@@ -3,7 +3,8 @@
 At every position that can still matter (all earlier gold tokens were candidates) the scores after
 the gold predecessor are compared with what the target wanted there: the recorded token, and the
 target's probabilities of the candidates. A small text is soon overfitted, so a slice of it, whole
-texts, stops the run, and the average of the weights that did best there is what ships.
+texts, stops the run, and the average of the weights that did best there (by expected length) is
+what ships.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dcoco_core.correctors.checkpoint import Belonging
 from dcoco_core.correctors.trainable import TrainableCorrector
 from dcoco_core.errors import ConfigError
 from dcoco_core.training.blocks import Blocks
-from dcoco_core.training.corrector_eval import accepted_greedily
+from dcoco_core.training.corrector_eval import accepted_greedily, expected_length
 from dcoco_core.training.state import Ema, Progress, load_state, save_state
 
 
@@ -155,16 +156,17 @@ class CorrectorTrainer:
         module = self._corrector.module
         trained = {name: p.detach().clone() for name, p in module.named_parameters()}
         module.load_state_dict(self._ema.tensors)
-        acceptance = accepted_greedily(self._corrector.inference(), self._stopping)
-        best = max((e["acceptance_length"] for e in self.curve), default=0.0)
-        if acceptance.acceptance_length > best:
+        expected = round(expected_length(self._corrector, self._stopping), 4)
+        if expected > max((e["expected_length"] for e in self.curve), default=0.0):
             self._corrector.save(self._folder / "checkpoint", self._belonging)
+        acceptance = accepted_greedily(self._corrector.inference(), self._stopping)
         module.load_state_dict(trained)
         self.curve.append(
             {
                 "step": self.progress.step,
                 "minutes": round(self.progress.elapsed_s / 60, 3),
                 "loss": round(sum(losses) / len(losses), 4),
+                "expected_length": expected,
                 "acceptance_length": acceptance.acceptance_length,
             }
         )
@@ -174,7 +176,7 @@ class CorrectorTrainer:
         partial.replace(self._folder / "curve.json")
 
     def _has_lost_patience(self) -> bool:
-        lengths = [entry["acceptance_length"] for entry in self.curve]
+        lengths = [entry["expected_length"] for entry in self.curve]
         return (
             bool(lengths) and len(lengths) - 1 - lengths.index(max(lengths)) >= self.recipe.patience
         )

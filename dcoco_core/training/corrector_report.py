@@ -9,6 +9,7 @@ from typing import Any
 
 from dcoco_core.correctors.none import NoneCorrector
 from dcoco_core.protocols import Corrector
+from dcoco_core.provenance import command_line, commit_id
 from dcoco_core.training.blocks import Blocks
 from dcoco_core.training.corrector_eval import (
     Acceptance,
@@ -16,7 +17,6 @@ from dcoco_core.training.corrector_eval import (
     kinds_of_text,
     oracle,
 )
-from dcoco_core.training.provenance import command_line, git_sha
 
 Figures = dict[str, dict[str, Acceptance]]
 """Kind of text to "none", the corrector's name and "oracle"."""
@@ -83,7 +83,7 @@ def _card(name: str, figures: Figures, facts: dict[str, str]) -> str:
             command_line(),
             "```",
             "",
-            f"at commit {git_sha()}.",
+            f"at commit {commit_id()}.",
             "",
             "Held-out text, blocks drafted at every token; acceptance is joint, acceptance length",
             "counts the token the target adds, `oracle` always finds the right candidate:",
@@ -103,8 +103,11 @@ def _plot(curve: list[dict[str, Any]], path: Path) -> None:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
     minutes = [entry["minutes"] for entry in curve]
-    axes.plot(minutes, [entry["acceptance_length"] for entry in curve], marker="o")
-    axes.set(xlabel="training minutes", ylabel="acceptance length, stopping texts")
+    for measure_of in ("acceptance_length", "expected_length"):
+        lengths = [entry[measure_of] for entry in curve]
+        axes.plot(minutes, lengths, marker="o", label=measure_of.replace("_", " "))
+    axes.legend(loc="lower right")
+    axes.set(xlabel="training minutes", ylabel="stopping texts")
     losses = axes.twinx()
     losses.plot(minutes, [entry["loss"] for entry in curve], color="gray", linestyle=":")
     losses.set_ylabel("training loss")

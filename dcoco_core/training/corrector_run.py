@@ -16,17 +16,17 @@ from dcoco_core.drafters.catalog import DRAFTERS, PROJECTIONS, DrafterSource
 from dcoco_core.drafters.dflash.drafter import DrafterSettings
 from dcoco_core.errors import ConfigError
 from dcoco_core.protocols import ContextProjection, Drafter
+from dcoco_core.provenance import write_run
 from dcoco_core.target.interface import TargetModel
 from dcoco_core.training.blocks import Blocks, concatenate, draft_blocks
 from dcoco_core.training.corrector import CorrectorRecipe, CorrectorTrainer
 from dcoco_core.training.corrector_eval import with_text
 from dcoco_core.training.corrector_report import Figures, measure, write_report
-from dcoco_core.training.provenance import write_run
 from dcoco_core.training.shards import ShardReader
 
 _STOPPING_SHARE = 8
 """One text in this many decides when to stop, and is not trained on."""
-_NUM_ROWS = 32
+_NUM_ROWS, _MAX_POSITIONS = 32, 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,11 @@ class FrozenDrafter:
     def load(cls, folder: Path, target: TargetModel, num_positions: int) -> FrozenDrafter:
         """The DFlash drafter in `folder`, for as many texts side by side as blocks are drafted."""
         source = DrafterSource(folder, target)
-        settings = DrafterSettings(num_draft_tokens=num_positions, max_slots=_NUM_ROWS)
+        settings = DrafterSettings(
+            num_draft_tokens=num_positions,
+            max_slots=_NUM_ROWS,
+            max_positions=min(_MAX_POSITIONS, target.spec.max_positions),
+        )
         return cls(
             DRAFTERS["dflash"](source, settings), PROJECTIONS["dflash"](source), num_positions
         )

@@ -170,7 +170,7 @@ class DrafterTrainer:
             weights[asked],
         )
         self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self._optimizer.step()
         self.ema.update()
@@ -228,9 +228,7 @@ def _checkpoint(
     }
 
 
-def draft_vocabulary(
-    reader: ShardReader, size: int, always: tuple[int, ...]
-) -> torch.Tensor:
+def draft_vocabulary(reader: ShardReader, size: int, always: tuple[int, ...]) -> torch.Tensor:
     """The `size` target ids with the most recorded probability mass, ascending.
 
     Counting the recorded distributions instead of the text's tokens ranks rare tokens better.
@@ -243,4 +241,3 @@ def draft_vocabulary(
         mass.index_add_(0, sequence.top_ids[rows].flatten().long(), probs.flatten())
     mass[list(always)] = float("inf")
     return mass.topk(size).indices.sort().values
-

@@ -23,7 +23,7 @@ _WINDOW = 16  # batches whose sequences are sorted by length together, to save p
 
 @dataclass(frozen=True, slots=True)
 class BlockBatch:
-    """R sequences with N blocks of B rows each; Q = N * B. `weights` is 0 where nothing is asked."""
+    """R sequences with N blocks of B rows each; Q = N * B. Weights are 0 where nothing is asked."""
 
     taps: torch.Tensor  # [R, T, n * H]
     input_ids: torch.Tensor  # [R, Q]
@@ -56,7 +56,6 @@ def build_batch(
     Weights decay as exp(-j / gamma) over the proposals j = 0, 1, ... of a block. Sequences with
     fewer anchors than others are filled with blocks of weight 0.
     """
-    num_blocks = max(len(a) for a in anchors)
     starts = pad_sequence(list(anchors), batch_first=True, padding_value=-1)  # [R, N]
     is_block = starts >= 0
     starts = starts.clamp_min(0)
@@ -108,7 +107,9 @@ def block_masks(
     key_positions = torch.cat(
         [torch.arange(num_context).expand(len(starts), -1), positions], dim=1
     )  # [R, T + Q]
-    before_anchor = key_positions[:, None, :num_context] < starts.repeat_interleave(num_rows, 1)[..., None]
+    before_anchor = (
+        key_positions[:, None, :num_context] < starts.repeat_interleave(num_rows, 1)[..., None]
+    )
     own_block = (block_of[:, None] == block_of).expand(len(starts), -1, -1)
     seen = torch.cat([before_anchor, own_block], dim=2)
     distance = positions[..., None] - key_positions[:, None, :]

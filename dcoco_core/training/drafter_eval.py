@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+from torch.nn import functional as F
 
 from dcoco_core.drafters.dflash.model import DFlashModel, PackedAttend
 from dcoco_core.training.drafter_batch import BlockBatch, build_batch, fixed_anchors, in_batches
@@ -97,7 +98,7 @@ def run_blocks(model: DFlashModel, batch: BlockBatch, embedding: torch.Tensor) -
     """Final-normed states [R, N, B, H] of a packed batch, in the model's or autocast's dtype."""
     rows = model.project(batch.taps.to(model.fc.weight.dtype))
     positions = torch.arange(rows.shape[1])
-    context = model.context_keys_values(rows, positions, model.context_weight())
+    context = model.context_keys_values(F.linear(rows, model.context_weight()), positions)
     embedded = embedding[batch.input_ids].to(model.fc.weight.dtype)
     hidden = model(embedded, batch.positions, PackedAttend(context, batch.masks))
     return hidden.unflatten(1, batch.label_ids.shape[1:])  # type: ignore[no-any-return]
@@ -108,5 +109,7 @@ def top_candidates(
 ) -> torch.Tensor:
     """Target ids [..., 16] of the most likely tokens, best first."""
     flat = hidden.flatten(0, -2).to(head.dtype)
-    parts = [vocab_ids[(part @ head.T).float().topk(_NUM_CANDIDATES).indices] for part in flat.split(512)]
-    return torch.cat(parts).unflatten(0, hidden.shape[:-1])
+    parts = [
+        vocab_ids[(part @ head.T).float().topk(_NUM_CANDIDATES).indices] for part in flat.split(512)
+    ]
+    return torch.cat(parts).view(*hidden.shape[:-1], _NUM_CANDIDATES)

@@ -67,9 +67,7 @@ def _copy_attention(
         norm.weight.fill_(float(heads.square().mean(-1).sqrt().mean()))
 
 
-def _copy_mlp(
-    mlp: GatedMLP, target: LlamaConfig, tensors: CheckpointTensors, number: int
-) -> None:
+def _copy_mlp(mlp: GatedMLP, target: LlamaConfig, tensors: CheckpointTensors, number: int) -> None:
     """The strongest neurons, when the drafter's MLP is narrower than the target's."""
     name, shape = f"model.layers.{number}", (target.intermediate_size, target.hidden_size)
     scale = tensors.take(f"{name}.post_attention_layernorm.weight", target.hidden_size)

@@ -19,7 +19,7 @@ class _HeadCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         hidden: torch.Tensor,
         head: torch.Tensor,
@@ -68,7 +68,7 @@ def head_cross_entropy(
         probs: [M, J] their probabilities; they need not sum to 1.
         weights: [M].
     """
-    result: tuple[torch.Tensor, torch.Tensor] = _HeadCrossEntropy.apply(
+    result: tuple[torch.Tensor, torch.Tensor] = _HeadCrossEntropy.apply(  # type: ignore[no-untyped-call]
         hidden, head, ids, probs, weights
     )
     return result

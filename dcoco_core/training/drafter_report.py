@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from dcoco_core.provenance import command_line, commit_id
 from dcoco_core.training.drafter import DrafterTrainer
-from dcoco_core.training.provenance import command_line, git_sha
 
 
 class RunReport:
@@ -54,7 +54,7 @@ class RunReport:
                 command_line(),
                 "```",
                 "",
-                f"at commit {git_sha()}, from answers of the target itself to training prompts.",
+                f"at commit {commit_id()}, from answers of the target itself to training prompts.",
                 "",
                 "Held-out text, teacher-forced; acceptance is joint, acceptance length counts the",
                 "token the target adds:",

@@ -11,6 +11,7 @@ from dcoco_core.drafters.dflash.checkpoint import fingerprint_chat, fingerprint_
 from dcoco_core.drafters.dflash.config import DFlashConfig
 from dcoco_core.drafters.dflash.model import DFlashModel
 from dcoco_core.errors import ConfigError
+from dcoco_core.provenance import write_run
 from dcoco_core.target.folder import read_json
 from dcoco_core.target.llama_config import LlamaConfig
 from dcoco_core.target.loading import load_target
@@ -18,7 +19,6 @@ from dcoco_core.target.tokenizer import TargetTokenizer
 from dcoco_core.target.weights import CheckpointTensors
 from dcoco_core.training.drafter import DrafterTrainer, FrozenTarget, Recipe, draft_vocabulary
 from dcoco_core.training.drafter_init import initialise_from_target
-from dcoco_core.training.provenance import write_run
 from dcoco_core.training.shards import ShardReader
 
 _NUM_SAMPLES = 16

@@ -58,6 +58,21 @@ def questions(
     return sorted(found, key=lambda question: _hash(question.prompt_ids))
 
 
+def answer_request(
+    request_id: str, question: Question, stop_ids: frozenset[int], settings: GenerateSettings
+) -> Request:
+    """What is asked of the target: a sampled answer is seeded by its prompt, so it can be redone."""
+    seed = _hash(question.prompt_ids)
+    return Request(
+        request_id=request_id,
+        prompt_ids=question.prompt_ids,
+        limits=Limits(settings.max_tokens, stop_ids),
+        sampling=SamplingParams(
+            temperature=question.temperature, top_k=settings.top_k, seed=seed, noise_key=seed
+        ),
+    )
+
+
 def generate(
     target: TargetModel,
     todo: Sequence[Question],
@@ -70,27 +85,17 @@ def generate(
     Yields (answers, tokens) made so far in this run, after every written batch of answers.
     """
     done = {answer.prompt_ids for answer in read_answers(path)} if path.exists() else set()
-    requests = {
-        str(index): Request(
-            request_id=str(index),
-            prompt_ids=question.prompt_ids,
-            limits=Limits(settings.max_tokens, stop_ids),
-            sampling=SamplingParams(
-                temperature=question.temperature,
-                top_k=settings.top_k,
-                seed=(seed := _hash(question.prompt_ids)),
-                noise_key=seed,
-            ),
-        )
+    requests = [
+        answer_request(str(index), question, stop_ids, settings)
         for index, question in enumerate(todo)
         if question.prompt_ids not in done
-    }
+    ]
     max_model_len = settings.max_prompt_tokens + settings.max_tokens
     verifier = TargetVerifier(target, VerifierSettings(settings.num_rows, max_model_len, 512))
     texts: dict[str, list[int]] = {}
     ended: list[Answer] = []
     num_answers = num_tokens = 0
-    for verdict in decode(requests.values(), verifier):
+    for verdict in decode(requests, verifier):
         tokens = texts.setdefault(verdict.request_id, [])
         tokens.extend(verdict.token_ids)
         num_tokens += len(verdict.token_ids)

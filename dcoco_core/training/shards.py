@@ -92,7 +92,11 @@ class ShardWriter:
     def add(self, answer: Answer, **tensors: torch.Tensor) -> None:
         """Adds one sequence; `tensors` are the fields of Sequence."""
         info = SequenceInfo(
-            answer.src, len(answer.prompt_ids), len(answer.token_ids), answer.temperature, answer.loops
+            answer.src,
+            len(answer.prompt_ids),
+            len(answer.token_ids),
+            answer.temperature,
+            answer.loops,
         )
         part = part_of(answer.prompt_ids)
         self._pending[part].append(Sequence(info, **tensors))
@@ -158,7 +162,9 @@ class ShardReader:
 def _read_index(folder: Path) -> dict[str, Any]:
     path = folder / "index.json"
     if not path.exists():
-        raise ConfigError(f"no shards at {folder}; `python -m dcoco_core.training prepare` makes them")
+        raise ConfigError(
+            f"no shards at {folder}; `python -m dcoco_core.training prepare` makes them"
+        )
     data: dict[str, Any] = json.loads(path.read_text())
     return data
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 
@@ -64,7 +65,7 @@ def decide(target_logits: torch.Tensor, rows: Sequence[DraftedRow]) -> list[Deci
         rows: What was drafted.
 
     Raises:
-        ValueError: the number of logits does not fit the rows.
+        ValueError: the number of logits does not fit the rows, or a row of logits is NaN.
     """
     lengths = [row.draft_ids.shape[0] for row in rows]
     if target_logits.shape[0] != sum(lengths) + len(rows):
@@ -72,10 +73,12 @@ def decide(target_logits: torch.Tensor, rows: Sequence[DraftedRow]) -> list[Deci
             f"{target_logits.shape[0]} rows of logits for {len(rows)} rows with "
             f"{sum(lengths)} draft tokens; {sum(lengths) + len(rows)} are needed"
         )
-    firsts, first = [], 0
-    for length in lengths:
-        firsts.append(first)
-        first += length + 1
+    if not rows:
+        return []
+    broken = (~target_logits.amax(-1).isfinite()).nonzero().flatten().tolist()
+    if broken:
+        raise ValueError(f"target logits without a finite maximum (NaN?) in packed rows {broken}")
+    firsts = [0, *accumulate(length + 1 for length in lengths)]
     groups: dict[tuple[Rule, FilterKind], list[int]] = {}
     for index, row in enumerate(rows):
         rule = row.sampling.rule

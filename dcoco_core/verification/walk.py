@@ -34,11 +34,11 @@ def walk(
     num_accepted = torch.zeros_like(first_logits)
     next_ids = torch.zeros_like(first_logits)
     alive = torch.arange(first_logits.shape[0], device=first_logits.device)
-    for place in range(draft_ids.shape[1]):
+    place = 0
+    while alive.numel():  # ends at the padding at the latest
         tokens = next_tokens(target_logits[first_logits[alive] + place], alive, place)
         next_ids[alive] = tokens
         alive = alive[tokens == draft_ids[alive, place]]
         num_accepted[alive] += 1
-        if alive.numel() == 0:
-            break
+        place += 1
     return num_accepted, next_ids

@@ -58,7 +58,9 @@ class Generation:
                         raise DeadlineError(timeout_s) from None
                     raise
                 if verdict is None:
-                    raise BackendUnavailableError("The request ended before its text did.")
+                    raise BackendUnavailableError("the request ended before its text did")
+                if verdict.start != len(self.request.prompt_ids) + self.num_tokens:
+                    raise RuntimeError(f"verdict out of place after {self.num_tokens}: {verdict}")
                 delta = self._text.push(verdict)
                 self._count(delta)
                 yield delta

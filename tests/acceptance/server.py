@@ -49,12 +49,14 @@ class Server:
 
 @contextmanager
 def running_server(
-    config: Path | str = "serve_config.yaml", args: Mapping[str, Any] | None = None
+    config: Path | str = "serve_config.yaml",
+    args: Mapping[str, Any] | None = None,
+    stop_signal: signal.Signals = signal.SIGTERM,
 ) -> Iterator[Server]:
     """Starts `serve run` with `args` laid over the file's, and waits until /health says ready.
 
     Raises:
-        ServerError: it does not start, or processes of it are left after SIGTERM.
+        ServerError: it does not start, or processes of it are left after `stop_signal`.
     """
     # Ray's sockets have long names below this folder and a limit of 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="dcoco-", dir="/tmp"))
@@ -82,7 +84,7 @@ def running_server(
         _wait_until_ready(server)
         yield Server(server.base_url, time.monotonic() - started, folder, process)
     finally:
-        _stop(server)
+        _stop(server, stop_signal)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -103,10 +105,10 @@ def _wait_until_ready(server: Server) -> None:
     raise ServerError(f"not ready after {_START_S:.0f} s:\n{server.log[-4000:]}")
 
 
-def _stop(server: Server) -> None:
-    """SIGTERM to `serve run`; everything it started has to go with it."""
+def _stop(server: Server, stop_signal: signal.Signals) -> None:
+    """A signal to `serve run`; everything it started has to go with it."""
     if server.process.poll() is None:
-        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(stop_signal)
     deadline = time.monotonic() + _STOP_S
     while time.monotonic() < deadline:
         if server.process.poll() is not None and not _processes(server.folder):
@@ -115,7 +117,7 @@ def _stop(server: Server) -> None:
     left = {pid: _command(pid) for pid in _processes(server.folder)}
     for pid in left:
         _kill(pid)
-    raise ServerError(f"left behind {_STOP_S:.0f} s after SIGTERM: {left}")
+    raise ServerError(f"left behind {_STOP_S:.0f} s after {stop_signal.name}: {left}")
 
 
 def _processes(folder: Path) -> list[int]:

@@ -1,1 +1,1 @@
-"""DFlash: a block-diffusion drafter conditioned on the target's hidden states (arXiv 2602.06036)."""
+"""DFlash: a block-diffusion drafter that reads the target's hidden states (arXiv 2602.06036)."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-
-from dcoco_core.drafters.dflash.config import AttentionPattern, DFlashConfig
-from dcoco_core.drafters.dflash.model import KeyValue
-from dcoco_core.kv_cache import CacheShape, SlotCache
 from torch.nn import functional as F
+
+from dcoco_core.drafters.dflash.config import DFlashConfig
+from dcoco_core.drafters.dflash.model import KeyValue
+from dcoco_core.drafters.dflash.patterns import AttentionPattern
+from dcoco_core.kv_cache import CacheShape, SlotCache
 
 
 @dataclass(slots=True)

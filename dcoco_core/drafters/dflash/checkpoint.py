@@ -187,7 +187,9 @@ def _split_fused(tensors: dict[str, torch.Tensor], folder: Path) -> dict[str, to
             kv = config.num_kv_heads * config.head_dim
             sizes = [config.num_heads * config.head_dim, kv, kv]
             if tensor.shape[0] != sum(sizes):
-                raise CheckpointError(f"{folder}: {name} has {tensor.shape[0]} rows, not {sum(sizes)}")
+                raise CheckpointError(
+                    f"{folder}: {name} has {tensor.shape[0]} rows, not {sum(sizes)}"
+                )
             for kind, part in zip("qkv", tensor.split(sizes), strict=True):
                 split[name.replace("qkv_proj", f"{kind}_proj")] = part
         elif ".gate_up_proj." in name:

@@ -11,33 +11,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dcoco_core.drafters.dflash.config_reader import ConfigReader
+from dcoco_core.drafters.dflash.patterns import AttentionPattern
 from dcoco_core.errors import CheckpointError, ConfigError
 
-if TYPE_CHECKING:
-    import torch
-
 _SAMPLES_FROM_ANCHOR = ("Qwen3DSparkModel", "DSparkDraftModel")
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionPattern:
-    """Which keys a layer's block rows see: all of them, or those within `window` positions."""
-
-    is_causal: bool = False
-    window: int | None = None
-
-    def restrict(self, seen: torch.Tensor, distance: torch.Tensor) -> torch.Tensor:
-        """Narrows a mask by `distance`, query position minus key position (same shape).
-
-        Without causality the window is symmetric: |distance| < window.
-        """
-        if self.is_causal:
-            seen = seen & (distance >= 0)
-        if self.window is not None:
-            seen = seen & (distance.abs() < self.window)
-        return seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +75,9 @@ class DFlashConfig:
             ConfigError: if `block_size` leaves nothing to propose.
         """
         if block_size < 2:
-            raise ConfigError(f"block_size must be at least 2 (anchor and a proposal): {block_size}")
+            raise ConfigError(
+                f"block_size must be at least 2 (anchor and a proposal): {block_size}"
+            )
         return replace(self, block_size=block_size)
 
     @classmethod
@@ -115,7 +97,7 @@ class DFlashConfig:
     @classmethod
     def from_json(cls, data: Mapping[str, Any], source: str = "config.json") -> DFlashConfig:
         """Reads the published format; `source` names the file in errors."""
-        read = _Reader(data, source)
+        read = ConfigReader(data, source)
         architectures = data.get("architectures") or [""]
         samples_all = architectures[0] in _SAMPLES_FROM_ANCHOR
         num_heads = read.integer("num_attention_heads")
@@ -171,7 +153,9 @@ class DFlashConfig:
     def to_json(self) -> dict[str, Any]:
         """The published format, explicit about every setting that changes the result."""
         windows = {p.window for p in self.attention if p.window is not None}
-        kinds = ["full_attention" if p.window is None else "sliding_attention" for p in self.attention]
+        kinds = [
+            "full_attention" if p.window is None else "sliding_attention" for p in self.attention
+        ]
         own: dict[str, Any] = {
             "mask_token_id": self.mask_token_id,
             "target_layer_ids": list(self.target_layer_ids),
@@ -211,87 +195,3 @@ class DFlashConfig:
             "dflash_config": {key: value for key, value in own.items() if value is not None},
         }
         return {key: value for key, value in data.items() if value is not None}
-
-
-class _Reader:
-    """Typed look-ups that name the file and the key when a value is missing or of a wrong kind."""
-
-    def __init__(self, data: Mapping[str, Any], source: str) -> None:
-        own = data.get("dflash_config") or {}
-        if not isinstance(own, Mapping):
-            raise CheckpointError(f"{source}: dflash_config must be an object")
-        self._values = {**data, **own}
-        self._source = source
-
-    def _typed(self, key: str, kind: type | tuple[type, ...], default: Any) -> Any:
-        value = self._values.get(key)
-        if value is None:
-            if default is ...:
-                raise CheckpointError(f"{self._source}: {key} is missing")
-            return default
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise CheckpointError(f"{self._source}: {key} has the wrong type: {value!r}")
-        return value
-
-    def integer(self, key: str, default: Any = ...) -> int:
-        return int(self._typed(key, int, default))
-
-    def optional_integer(self, key: str) -> int | None:
-        value = self._typed(key, int, None)
-        return None if value is None else int(value)
-
-    def number(self, key: str, default: Any = ...) -> float:
-        return float(self._typed(key, (int, float), default))
-
-    def optional_number(self, key: str) -> float | None:
-        value = self._typed(key, (int, float), None)
-        return None if value is None else float(value)
-
-    def flag(self, key: str, default: bool) -> bool:
-        return bool(self._typed(key, bool, default))
-
-    def text(self, key: str) -> str | None:
-        value = self._typed(key, str, None)
-        return None if value is None else str(value)
-
-    def rope_theta(self) -> float:
-        parameters = self._typed("rope_parameters", dict, {}) or {}
-        scaling = self._typed("rope_scaling", dict, {}) or {}
-        kind = parameters.get("rope_type") or scaling.get("rope_type") or scaling.get("type")
-        if kind not in (None, "default"):
-            raise CheckpointError(f"{self._source}: rope type {kind!r} is not supported (default is)")
-        return float(parameters.get("rope_theta") or self.number("rope_theta", 1e6))
-
-    def layer_ids(self) -> tuple[int, ...]:
-        """The tapped blocks; without the key, spread as the published code spreads them."""
-        ids = self._typed("target_layer_ids", list, None)
-        if ids is None:
-            return spread_layer_ids(self.integer("num_target_layers"), 5)
-        if not all(isinstance(i, int) for i in ids):
-            raise CheckpointError(f"{self._source}: target_layer_ids must be integers: {ids!r}")
-        return tuple(ids)
-
-    def attention(self) -> tuple[AttentionPattern, ...]:
-        kinds = self._typed("layer_types", list, None)
-        if kinds is None:
-            return ()
-        if len(kinds) != self.integer("num_hidden_layers"):
-            raise CheckpointError(f"{self._source}: layer_types must name every layer: {kinds!r}")
-        window = self.optional_integer("swa_window_size") or self.optional_integer("sliding_window")
-        causal = self._values.get("is_causal", self._values.get("causal"))
-        patterns = []
-        for kind in kinds:
-            is_sliding = kind == "sliding_attention"
-            if is_sliding and window is None:
-                raise CheckpointError(f"{self._source}: sliding layers need sliding_window")
-            is_causal = is_sliding if causal is None else bool(causal)
-            patterns.append(AttentionPattern(is_causal, window if is_sliding else None))
-        return tuple(patterns)
-
-
-def spread_layer_ids(num_target_layers: int, num_taps: int) -> tuple[int, ...]:
-    """Blocks 1 to num_target_layers - 3 in even steps (the published default)."""
-    if num_taps == 1:
-        return (num_target_layers // 2,)
-    span = num_target_layers - 4
-    return tuple(round(1 + i * span / (num_taps - 1)) for i in range(num_taps))

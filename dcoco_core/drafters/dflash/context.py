@@ -18,7 +18,7 @@ from dcoco_core.drafters.dflash.checkpoint import (
 from dcoco_core.drafters.dflash.config import DFlashConfig
 from dcoco_core.drafters.dflash.model import RMSNorm
 from dcoco_core.errors import CheckpointError
-from dcoco_core.target.interface import TargetModel
+from dcoco_core.target.interface import TargetTables
 from dcoco_core.target.linear import Linear
 from dcoco_core.target.tokenizer import TargetTokenizer
 
@@ -39,7 +39,7 @@ class DFlashContextProjection:
     def load(
         cls,
         folder: Path,
-        target: TargetModel,
+        target: TargetTables,
         *,
         tokenizer: TargetTokenizer | None = None,
         dtype: torch.dtype | None = None,
@@ -67,7 +67,10 @@ class DFlashContextProjection:
             found = tuple(tensors[name].shape) if name in tensors else None
             if found != shape:
                 raise CheckpointError(f"{folder}: {name} is {found}, the target needs {shape}")
-        wide = {n: t.to(target.embedding.device, dtype or target.embedding.dtype) for n, t in tensors.items()}
+        wide = {
+            n: t.to(target.embedding.device, dtype or target.embedding.dtype)
+            for n, t in tensors.items()
+        }
         return cls(
             config, wide["fc.weight"], wide["hidden_norm.weight"], fingerprint_checkpoint(folder)
         )

@@ -17,9 +17,11 @@ from dcoco_core.drafters.dflash.checkpoint import (
 )
 from dcoco_core.drafters.dflash.config import DFlashConfig
 from dcoco_core.drafters.dflash.model import DFlashModel
+from dcoco_core.drafters.dflash.packed import packed_for_drafting
 from dcoco_core.drafters.dflash.scoring import CandidateHead
 from dcoco_core.errors import ConfigError
 from dcoco_core.target.interface import TargetTables
+from dcoco_core.target.linear import Linear
 from dcoco_core.target.tokenizer import TargetTokenizer
 from dcoco_core.types import ContextGap, DraftRequest, Lattice, RowHeader
 
@@ -81,8 +83,8 @@ class DFlashDrafter:
         wanted = settings.num_draft_tokens or config.max_draft_tokens
         if wanted > config.max_draft_tokens:
             raise ConfigError(
-                f"num_draft_tokens {wanted} is more than the {config.max_draft_tokens} proposals of "
-                f"a block of {config.block_size}; ask for fewer or set block_size"
+                f"num_draft_tokens {wanted} is more than the {config.max_draft_tokens} proposals "
+                f"of a block of {config.block_size}; ask for fewer or set block_size"
             )
         if settings.max_positions > config.max_positions:
             raise ConfigError(
@@ -90,11 +92,11 @@ class DFlashDrafter:
                 "the drafter's rotation was made for"
             )
         self.config, self.fingerprint, self.max_draft_tokens = config, fingerprint, wanted
-        self._model, self._head, self._settings = model, head, settings
+        self._model, self._head, self._settings = packed_for_drafting(model), head, settings
         self._cache = ContextCache(
             config, settings.max_slots, settings.max_positions, settings.dtype
         )
-        self._context_weight = model.context_weight()
+        self._context_products = Linear(model.context_weight())
         self._anchors = embedding
         self._mask_row = embedding[config.mask_token_id].to(settings.dtype)
         self._patterns = [config.pattern(layer) for layer in range(config.num_layers)]
@@ -116,8 +118,9 @@ class DFlashDrafter:
         check_target(config, target, tokenizer)
         model = load_model(folder, config, target.spec.hidden_size, settings.dtype)
         vocab_ids = load_vocab_map(folder, config)
+        rows = target.lm_head if vocab_ids is None else target.lm_head[vocab_ids]
         head = CandidateHead(
-            target.lm_head if vocab_ids is None else target.lm_head[vocab_ids],
+            rows.to(settings.dtype),
             vocab_ids,
             settings.num_candidates,
             config,
@@ -191,9 +194,8 @@ class DFlashDrafter:
         if not filled:
             return
         positions = [torch.arange(h.num_rows, h.num_rows + len(c)) for h, c in filled]
-        layers = self._model.context_keys_values(
-            torch.cat([chunk for _, chunk in filled]), torch.cat(positions), self._context_weight
-        )
+        products = self._context_products(torch.cat([chunk for _, chunk in filled]))
+        layers = self._model.context_keys_values(products, torch.cat(positions))
         first = 0
         for held, chunk in filled:
             columns = slice(first, first + len(chunk))

@@ -17,7 +17,7 @@ from dcoco_core.drafters.dflash.config import DFlashConfig
 
 
 class KeyValue(NamedTuple):
-    """Context keys (normed and rotated) and values of one layer, each [R, kv_heads, T, head_dim]."""
+    """Context keys (normed and rotated) and values of one layer, each [R, kv_heads, T, hd]."""
 
     keys: torch.Tensor
     values: torch.Tensor
@@ -110,11 +110,9 @@ class Attention(nn.Module):
 
     def heads(self, x: torch.Tensor) -> torch.Tensor:
         """[..., T, heads * head_dim] to [..., heads, T, head_dim]."""
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(-2, -3)
+        return x.view(*x.shape[:-1], -1, self.head_dim).transpose(-2, -3)
 
-    def forward(
-        self, x: torch.Tensor, rotary: Rotary, attend: Attend, layer: int
-    ) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, rotary: Rotary, attend: Attend, layer: int) -> torch.Tensor:
         """[R, Q, H] to [R, Q, H]."""
         queries = rotary.rotate(self.q_norm(self.heads(self.q_proj(x))))
         keys = rotary.rotate(self.k_norm(self.heads(self.k_proj(x))))
@@ -146,9 +144,7 @@ class Layer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = GatedMLP(config)
 
-    def forward(
-        self, x: torch.Tensor, rotary: Rotary, attend: Attend, layer: int
-    ) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, rotary: Rotary, attend: Attend, layer: int) -> torch.Tensor:
         """[R, Q, H] to [R, Q, H]."""
         x = x + self.self_attn(self.input_layernorm(x), rotary, attend, layer)
         return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return]
@@ -176,19 +172,18 @@ class DFlashModel(nn.Module):
         return torch.cat([w for a in layers for w in (a.k_proj.weight, a.v_proj.weight)])
 
     def context_keys_values(
-        self, rows: torch.Tensor, positions: torch.Tensor, weight: torch.Tensor
+        self, products: torch.Tensor, positions: torch.Tensor
     ) -> list[KeyValue]:
-        """Keys and values of every layer from context rows, in one product.
+        """Keys and values of every layer from one product over all layers.
 
-        Rows do not pass through input_layernorm.
+        Context rows do not pass through input_layernorm.
 
         Args:
-            rows: [..., T, H].
+            products: context rows times context_weight(), [..., T, 2 * layers * kv_heads * hd].
             positions: [..., T], true positions in the sequence.
-            weight: context_weight(); a drafter keeps it, training makes it anew every step.
         """
         layers = [self._attention(i) for i in range(self.config.num_layers)]
-        parts = F.linear(rows, weight).chunk(2 * len(layers), dim=-1)
+        parts = products.chunk(2 * len(layers), dim=-1)
         rotary = self.rotary(positions)
         return [
             KeyValue(rotary.rotate(a.k_norm(a.heads(parts[2 * i]))), a.heads(parts[2 * i + 1]))

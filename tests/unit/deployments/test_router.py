@@ -41,8 +41,7 @@ class FakeCall:
         return self._result().__await__()
 
     async def _result(self) -> Any:
-        async for item in self:
-            return item
+        return await anext(aiter(self))
 
     def cancel(self) -> None:
         self.is_cancelled = True

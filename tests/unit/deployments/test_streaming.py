@@ -86,6 +86,12 @@ def test_an_incomplete_character_waits(byte_tokenizer: Tokenizer) -> None:
     assert detokenizer.flush() == ""
 
 
+def test_a_stop_string_that_the_last_flush_completes(byte_tokenizer: Tokenizer) -> None:
+    stream = TextStream(byte_tokenizer, ["b\ufffd"])
+    delta = stream.push(verdict(byte_tokenizer.encode("ab🦜").ids[:-1], FinishReason.LENGTH))
+    assert (delta.text, delta.verdict.finish_reason) == ("a", FinishReason.STOP)
+
+
 def test_nothing_that_could_begin_a_stop_string_is_shown() -> None:
     matcher = StopMatcher(["</s>", "<b>"])
     assert matcher.push("x</") == ("x", False)

@@ -41,11 +41,12 @@ class Identity:
 class CheckingDrafter:
     """Proposes the true continuation second, and checks that it was sent the right context."""
 
-    def __init__(self, drop: bool = False) -> None:
+    def __init__(self, drop: bool = False, longest: int = 1000) -> None:
         self.context: dict[str, list[float]] = {}
         self.released: list[str] = []
         self.most_rows = 0
         self._drop = drop
+        self._longest = longest
 
     def draft(self, request: DraftRequest) -> Lattice:
         rows = request.context.split([h.num_context_rows for h in request.headers])
@@ -62,7 +63,10 @@ class CheckingDrafter:
         candidates = torch.stack([gold + 7, gold, gold + 50], dim=-1)
         gaps = (ContextGap("x", 0, 0),) if self._drop else ()
         return Lattice(
-            headers=request.headers,
+            headers=tuple(
+                h if h.start < self._longest else dataclasses.replace(h, num_draft_tokens=0)
+                for h in request.headers
+            ),
             candidate_ids=candidates,
             candidate_logits=torch.tensor([2.0, 1.0, 0.0]).expand(candidates.shape),
             log_normalizer=torch.full(gold.shape, 3.0),
@@ -128,6 +132,13 @@ def test_gold_tokens_and_target_probs_belong_to_the_candidates():
 def test_a_dropped_row_is_an_error():
     with pytest.raises(ConfigError, match="dropped 1 of 2 rows"):
         draft_all(CheckingDrafter(drop=True))
+
+
+def test_declined_anchors_are_left_out():
+    blocks = draft_all(CheckingDrafter(longest=5))
+    expected = [2, 3, 4, 103, 204]
+    assert sorted(blocks.anchor_ids.tolist()) == expected
+    assert len(blocks.candidate_ids) == len(expected)
 
 
 def test_save_and_load(tmp_path):

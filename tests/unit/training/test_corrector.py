@@ -16,7 +16,12 @@ from dcoco_core.correctors.none import NoneCorrector
 from dcoco_core.errors import ConfigError
 from dcoco_core.training.blocks import Blocks
 from dcoco_core.training.corrector import CorrectorRecipe, CorrectorTrainer, corrector_loss
-from dcoco_core.training.corrector_eval import accepted_greedily, kinds_of_text, oracle
+from dcoco_core.training.corrector_eval import (
+    accepted_greedily,
+    expected_length,
+    kinds_of_text,
+    oracle,
+)
 from dcoco_core.training.corrector_report import measure, write_report
 from tests.unit.training.pair_blocks import (
     HIDDEN,
@@ -100,7 +105,7 @@ def test_patience_ends_a_run_that_no_longer_improves(tmp_path):
         tmp_path, new_corrector(), steps=2000, steps_per_evaluation=20, patience=2
     )
     assert len(list(trainer.run())) < 400
-    lengths = [entry["acceptance_length"] for entry in trainer.curve]
+    lengths = [entry["expected_length"] for entry in trainer.curve]
     assert len(lengths) == lengths.index(max(lengths)) + 3
 
 
@@ -145,6 +150,16 @@ def test_untrained_hard_loss_is_the_drafters_own():
     log_probs = blocks.log_probs[rows, positions].log_softmax(-1)
     expected = -log_probs.gather(1, blocks.gold_ranks()[rows, positions, None]).mean()
     torch.testing.assert_close(corrector_loss(new_corrector(), blocks, 0.0), expected)
+
+
+def test_expected_length_of_untrained_scores_is_the_drafters_own():
+    blocks = pair_blocks(300, 6)
+    ranks = blocks.gold_ranks()
+    probs = blocks.log_probs.softmax(-1)
+    probs = torch.cat([probs, torch.zeros_like(probs[..., :1])], -1)
+    gold = probs.gather(-1, ranks[..., None])[..., 0]
+    expected = 1 + gold.cumprod(1).sum(1).mean()
+    assert expected_length(new_corrector(), blocks) == pytest.approx(float(expected), abs=1e-5)
 
 
 def test_kinds_of_text():

@@ -38,12 +38,13 @@ class ScriptedBackend:
     requests: list[Request] = field(default_factory=list)
     num_open: int = 0
     num_rounds: int = 0
+    skipped: int = 0  # tokens that are left out between the first and the second round
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     closed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def reset(self) -> None:
         self.steps, self.finish_reason, self.state = [], FinishReason.STOP, READY
-        self.requests, self.num_open, self.num_rounds = [], 0, 0
+        self.requests, self.num_open, self.num_rounds, self.skipped = [], 0, 0, 0
         self.opened, self.closed = asyncio.Event(), asyncio.Event()
 
     async def generate(self, request: Request) -> AsyncGenerator[Verdict, None]:
@@ -72,7 +73,7 @@ class ScriptedBackend:
                     num_accepted=0 if is_prefill else len(step) - 1,
                     finish_reason=self.finish_reason if is_last else None,
                 )
-                start += len(step)
+                start += len(step) + self.skipped
         finally:
             self.num_open -= 1
             self.closed.set()
@@ -90,9 +91,10 @@ class Api:
     backend: ScriptedBackend
     tokenizer: ApiTokenizer
     settings: HttpSettings = field(default_factory=HttpSettings)
+    facts: ModelFacts = FACTS
 
     def __post_init__(self) -> None:
-        self.app = create_app(self.backend, FACTS, self.tokenizer, self.settings)
+        self.app = create_app(self.backend, self.facts, self.tokenizer, self.settings)
 
     def play(self, *steps: Step, finish_reason: FinishReason | None = FinishReason.STOP) -> None:
         self.backend.steps = list(steps)

@@ -162,6 +162,13 @@ async def test_a_backend_that_stops_early_is_an_error(api: Api, url: str) -> Non
     assert json.loads(last)["error"]["code"] == "backend_unavailable"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_backends_own_timeout_is_not_our_deadline(api: Api, url: str, stream: bool) -> None:
+    api.play(TimeoutError("somewhere below"))
+    async with httpx.AsyncClient(base_url=url) as client:
+        assert (await client.post(CHAT, json=chat_body(stream=stream))).status_code == 500
+
+
 async def test_deadline(api: Api) -> None:
     hurried = Api(api.backend, api.tokenizer, HttpSettings(request_timeout_s=0.2))
     async with served(hurried) as url, httpx.AsyncClient(base_url=url) as client:

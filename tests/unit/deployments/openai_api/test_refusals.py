@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from dcoco_core.errors import CapacityError, RequestError
-from deployments.openai_api.backend import BackendUnavailableError, Health
+from deployments.openai_api.backend import BackendUnavailableError, Health, ModelFacts
 from deployments.openai_api.settings import HttpSettings
 from tests.unit.deployments.openai_api.scripted import CHAT, COMPLETIONS, MODEL, Api, chat_body
 
@@ -77,6 +77,11 @@ BAD_PARAMS: list[tuple[dict[str, Any], str | None, str]] = [
     ({"messages": [{"role": "user", "content": None}]}, "messages[0].content", "string"),
     ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "string"),
     ({"messages": [{"role": "user", "content": []}]}, "messages[0].content", "non-empty"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "text", "txt": "x"}]}]},
+        "messages[0].content",
+        "nothing else",
+    ),
     (
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
         "messages[0].content",
@@ -242,6 +247,20 @@ async def test_backend_errors_before_the_first_token(
         assert "a bug" not in response.text
     api.say("still there")
     assert (await api.chat()).status_code == 200
+
+
+async def test_a_verdict_out_of_place_is_an_error_not_wrong_text(api: Api) -> None:
+    api.say("one", " two")
+    api.backend.skipped = 1
+    error_of(await api.chat(), 500)
+
+
+async def test_a_server_without_drafter_says_so(api: Api) -> None:
+    plain = Api(api.backend, api.tokenizer, facts=ModelFacts(MODEL, 256))
+    plain.say("x")
+    assert (await plain.chat(speculation={"enabled": False})).status_code == 200
+    error = error_of(await plain.chat(speculation={"enabled": True}), 400)
+    assert "no drafter" in error["message"]
 
 
 async def test_models(api: Api) -> None:

@@ -76,7 +76,7 @@ async def test_pauses_grow_while_a_stage_answers_checks_but_cannot_work() -> Non
     loop = asyncio.get_running_loop()
     pauses = []
     for _ in range(4):
-        assert await breaker.call(lambda: asyncio.sleep(1.0)) is None
+        assert await breaker.call(lambda: asyncio.sleep(1.0, "late")) is None
         started = loop.time()
         await until_available(breaker)
         pauses.append(loop.time() - started)

@@ -4,6 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+
+from dcoco_core.drafters.dflash.drafter import DFlashDrafter, DrafterSettings
+from dcoco_core.drafters.dflash.patterns import AttentionPattern
+from dcoco_core.drafters.dflash.scoring import CandidateHead
+from dcoco_core.errors import ConfigError
+from dcoco_core.types import ContextGap, Lattice
 from tests.unit.drafters.dflash.networks import (
     CONFIG,
     HIDDEN,
@@ -16,12 +22,6 @@ from tests.unit.drafters.dflash.networks import (
     request,
     with_alignment,
 )
-
-from dcoco_core.drafters.dflash.config import AttentionPattern
-from dcoco_core.drafters.dflash.drafter import DFlashDrafter, DrafterSettings
-from dcoco_core.drafters.dflash.scoring import CandidateHead
-from dcoco_core.errors import ConfigError
-from dcoco_core.types import ContextGap, Lattice
 
 
 def assert_same(one: Lattice, other: Lattice, rows: slice = slice(None)) -> None:

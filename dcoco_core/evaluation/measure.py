@@ -1,0 +1,136 @@
+"""Asks sets of prompts in one setting, and counts what every corrector had accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dcoco_core.decode import decode
+from dcoco_core.errors import ConfigError
+from dcoco_core.evaluation.replay import NUM_ORACLE_CANDIDATES, Recorded, replay
+from dcoco_core.evaluation.results import DecodedAnswer, RequestResult
+from dcoco_core.evaluation.sets import EvalSet
+from dcoco_core.evaluation.settings import Setting
+from dcoco_core.evaluation.stack import Stack
+from dcoco_core.metrics import SpeculationRecord
+from dcoco_core.training.answers import read_answers
+from dcoco_core.training.generate import GenerateSettings, Question, answer_request, generate
+from dcoco_core.types import Limits, Request, SamplingParams, Speculation
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is asked.
+
+    Attributes:
+        prompts: of each set, at most; None for the set's own size.
+        max_tokens: an answer's cap, where the setting has no longer one.
+        max_prompt_tokens: longer prompts are left out.
+        num_draft_tokens: proposals of a block, all of which a round verifies.
+        num_rows: answers that are decoded together.
+    """
+
+    prompts: int | None = None
+    max_tokens: int = 256
+    max_prompt_tokens: int = 768
+    num_draft_tokens: int = 7
+    num_rows: int = 32
+
+    def cap(self, setting: Setting) -> int:
+        """The longest answer in a setting."""
+        return max(self.max_tokens, setting.min_tokens_cap)
+
+    def generate_settings(self, setting: Setting) -> GenerateSettings:
+        """The same for plain decoding; no filter but the temperature."""
+        return GenerateSettings(
+            temperatures=(setting.temperature,),
+            top_k=0,
+            max_tokens=self.cap(setting),
+            num_rows=self.num_rows,
+            max_prompt_tokens=self.max_prompt_tokens,
+        )
+
+
+def questions_of(stack: Stack, one: EvalSet, setting: Setting, sizes: Sizes) -> list[Question]:
+    """The first prompts of a set that are short enough, as chats.
+
+    Raises:
+        ConfigError: the set's package is missing, or the model has no room for such sequences.
+    """
+    longest = sizes.max_prompt_tokens + sizes.cap(setting)
+    if longest > stack.max_positions:
+        raise ConfigError(
+            f"max_prompt_tokens {sizes.max_prompt_tokens} and answers of {sizes.cap(setting)} "
+            f"tokens need {longest} positions, there are {stack.max_positions}"
+        )
+    found = []
+    for prompt in one.prompts():
+        ids = tuple(stack.tokenizer.encode_chat(setting.messages(prompt.messages)))
+        if len(ids) <= sizes.max_prompt_tokens:
+            found.append(Question(one.name, ids, setting.temperature))
+    return found[: one.size if sizes.prompts is None else min(one.size, sizes.prompts)]
+
+
+def measure_replayed(
+    stack: Stack,
+    questions: Sequence[Question],
+    setting: Setting,
+    sizes: Sizes,
+    answers: Path,
+) -> Iterator[RequestResult]:
+    """Answers `questions` plainly, or takes the answers in a file, and replays them.
+
+    Every corrector of the stack and the oracle are judged on the same answer. `answers` is added
+    to, and can be used again with another drafter or other correctors.
+    """
+    plain = sizes.generate_settings(setting)
+    stop_ids = stack.tokenizer.eos_token_ids
+    for _ in generate(stack.target, questions, stop_ids, answers, plain):
+        pass
+    texts = {answer.prompt_ids: answer.response_ids for answer in read_answers(answers)}
+    recorded = [
+        Recorded(
+            _speculating(answer_request(str(number), question, stop_ids, plain), sizes),
+            texts[question.prompt_ids],
+        )
+        for number, question in enumerate(questions)
+    ]
+    drafter = stack.drafter(sizes.num_draft_tokens, sizes.num_rows, NUM_ORACLE_CANDIDATES)
+    found = replay(
+        recorded, stack.target, stack.projection, drafter, stack.correctors, sizes.num_rows
+    )
+    for number, answer in found:
+        yield RequestResult.of_replayed(questions[number], answer)
+
+
+def decode_speculatively(
+    stack: Stack, questions: Sequence[Question], corrector: str, setting: Setting, sizes: Sizes
+) -> Iterator[DecodedAnswer]:
+    """Really decodes `questions` with one corrector, by rejection where there is a temperature."""
+    stop_ids = stack.tokenizer.eos_token_ids
+    requests = [
+        Request(
+            request_id=str(number),
+            prompt_ids=question.prompt_ids,
+            limits=Limits(sizes.cap(setting), stop_ids),
+            sampling=SamplingParams(temperature=setting.temperature, noise_key=number),
+            speculation=Speculation(sizes.num_draft_tokens, corrector),
+        )
+        for number, question in enumerate(questions)
+    ]
+    verifier = stack.verifier(sizes.num_rows)
+    drafter = stack.drafter(sizes.num_draft_tokens, sizes.num_rows)
+    tokens: dict[str, list[int]] = {}
+    records: dict[str, SpeculationRecord] = {}
+    for verdict in decode(requests, verifier, drafter, stack.correctors[corrector]):
+        tokens.setdefault(verdict.request_id, []).extend(verdict.token_ids)
+        record = records.setdefault(verdict.request_id, SpeculationRecord())
+        record.add(verdict)
+        if verdict.finish_reason is not None:
+            question = questions[int(verdict.request_id)]
+            yield DecodedAnswer(question, tuple(tokens.pop(verdict.request_id)), record)
+
+
+def _speculating(request: Request, sizes: Sizes) -> Request:
+    return replace(request, speculation=Speculation(sizes.num_draft_tokens))

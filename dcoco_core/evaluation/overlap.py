@@ -1,0 +1,62 @@
+"""How much training text repeats evaluation prompts: the same prompt, or 13 words in a row.
+
+Thirteen-word overlap is the rule of Brown et al. 2020, "Language models are few-shot learners",
+appendix C. Words are runs of letters and digits in lower case, so that quotation marks and line
+breaks do not hide a copy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+_NUM_WORDS = 13
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """What of `num_training` prompts is also in evaluation prompts."""
+
+    num_training: int
+    num_exact: int
+    num_shared_words: int  # 13 words in a row, exact copies included
+
+
+class EvaluationText:
+    """The evaluation prompts, indexed for look-up."""
+
+    def __init__(self, prompts: Iterable[str]) -> None:
+        self._prompts: set[tuple[str, ...]] = set()
+        self._runs: set[tuple[str, ...]] = set()
+        for prompt in prompts:
+            words = _words(prompt)
+            self._prompts.add(words)
+            self._runs.update(_runs(words))
+
+    def holds(self, prompt: str) -> bool:
+        """Whether an evaluation prompt has the same words."""
+        return _words(prompt) in self._prompts
+
+    def shares_words_with(self, prompt: str) -> bool:
+        """Whether an evaluation prompt is the same or has 13 words in a row in common."""
+        words = _words(prompt)
+        return words in self._prompts or any(run in self._runs for run in _runs(words))
+
+    def overlap(self, training: Iterable[str]) -> Overlap:
+        """Counts the prompts of `training` that are, or come close to, evaluation prompts."""
+        num_training = num_exact = num_shared = 0
+        for prompt in training:
+            num_training += 1
+            num_exact += self.holds(prompt)
+            num_shared += self.shares_words_with(prompt)
+        return Overlap(num_training, num_exact, num_shared)
+
+
+def _words(prompt: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(prompt.lower()))
+
+
+def _runs(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    return (words[i : i + _NUM_WORDS] for i in range(len(words) - _NUM_WORDS + 1))
