@@ -91,7 +91,7 @@ class SlotCache:
 
     def check_bounds(self, slot: int, start: int, end: int) -> None:
         """Raises ValueError unless positions start..end - 1 of the slot exist."""
-        if not (0 <= slot < self.shape.num_slots and 0 <= start and end <= self.shape.max_length):
+        if not (0 <= slot < self.shape.num_slots and start >= 0 and end <= self.shape.max_length):
             raise ValueError(
                 f"positions {start}..{end - 1} of slot {slot} are outside the cache: "
                 f"{self.shape.num_slots} slots of {self.shape.max_length} positions"

@@ -9,7 +9,6 @@ from contextlib import aclosing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from dcoco_core.errors import CheckpointError
 from dcoco_core.types import Request, Verdict
 from deployments import stages
 from deployments.announce import announce
@@ -22,8 +21,6 @@ from deployments.warm_up import warm_up
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
-
-    from dcoco_core.protocols import ContextProjection
 
 logger = logging.getLogger("ray.serve")
 
@@ -42,7 +39,7 @@ class Verifier:
         core, projection = await asyncio.to_thread(stages.make_verifier, args)
         self._path: DraftPath | None = None
         if drafter is not None and projection is not None:
-            self._path = await _connect(HandlePath(drafter), projection)
+            self._path = await _connect(drafter, projection.fingerprint)
         elif projection is not None:
             self._path = await asyncio.to_thread(_in_process, args)
         await warm_up(core, self._path, args)
@@ -91,18 +88,13 @@ class Verifier:
         }
 
 
-async def _connect(path: HandlePath, projection: ContextProjection) -> HandlePath:
-    """Waits for the drafter and compares checkpoints, since one layer of it runs here."""
+async def _connect(drafter: DeploymentHandle[Any], fingerprint: str) -> HandlePath:
+    """Waits for the drafter. Raises CheckpointError when it runs another checkpoint."""
+    path = HandlePath(drafter, fingerprint)
     try:
-        fingerprint = await asyncio.wait_for(path.fingerprint(), _DRAFTER_START_S)
+        await asyncio.wait_for(path.check(), _DRAFTER_START_S)
     except TimeoutError:
         logger.warning("no drafter after %g s, decoding plainly until it comes", _DRAFTER_START_S)
-        return path
-    if fingerprint != projection.fingerprint:
-        raise CheckpointError(
-            f"the drafter runs checkpoint {fingerprint}, but the verifier projects context for "
-            f"checkpoint {projection.fingerprint}; restart the one that is behind"
-        )
     return path
 
 

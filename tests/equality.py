@@ -80,7 +80,8 @@ def compare(
             stack.correctors[corrector],
         )
     )
-    near_ties, failures = [], []
+    near_ties: list[str] = []
+    failures: list[str] = []
     for request in wanted:
         expected, found = reference[request.request_id], texts[request.request_id]
         if expected == found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dcoco_core.evaluation.replay import ORACLE
@@ -70,7 +70,9 @@ def set_figures(results: Sequence[RequestResult]) -> SetFigures:
         num_tokens=sum(result.num_tokens for result in results) / len(results),
         loop_share=sum(result.loops for result in results) / len(results),
         correctors={name: _corrector(name, names, sample, results) for name in names},
-        without_loops=quiet and {name: quiet.estimate(mean_length(name)) for name in names},
+        without_loops=None
+        if quiet is None
+        else {name: quiet.estimate(mean_length(name)) for name in names},
         recall_at_1=[first / max(asked, 1) for asked, first, _ in places],
         recall_at_16=[found / max(asked, 1) for asked, _, found in places],
         by_verified={name: _by_verified(results, name) for name in names if places},

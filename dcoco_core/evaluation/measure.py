@@ -9,7 +9,7 @@ from pathlib import Path
 from dcoco_core.decode import decode
 from dcoco_core.errors import ConfigError
 from dcoco_core.evaluation.replay import NUM_ORACLE_CANDIDATES, Recorded, replay
-from dcoco_core.evaluation.results import DecodedAnswer, RequestResult
+from dcoco_core.evaluation.results import RequestResult
 from dcoco_core.evaluation.sets import EvalSet
 from dcoco_core.evaluation.settings import Setting
 from dcoco_core.evaluation.stack import Stack
@@ -72,6 +72,27 @@ def questions_of(stack: Stack, one: EvalSet, setting: Setting, sizes: Sizes) -> 
     return found[: one.size if sizes.prompts is None else min(one.size, sizes.prompts)]
 
 
+def recorded_answers(
+    stack: Stack,
+    questions: Sequence[Question],
+    setting: Setting,
+    sizes: Sizes,
+    path: Path,
+) -> list[Recorded]:
+    """Plain answers to `questions`, out of a file; those it lacks are made and added to it."""
+    plain = sizes.generate_settings(setting)
+    stop_ids = stack.tokenizer.eos_token_ids
+    for _ in generate(stack.target, questions, stop_ids, path, plain):
+        pass
+    texts = {answer.prompt_ids: answer.response_ids for answer in read_answers(path)}
+    speculation = Speculation(sizes.num_draft_tokens)
+    requests = [answer_request(str(n), one, stop_ids, plain) for n, one in enumerate(questions)]
+    return [
+        Recorded(replace(request, speculation=speculation), texts[request.prompt_ids])
+        for request in requests
+    ]
+
+
 def measure_replayed(
     stack: Stack,
     questions: Sequence[Question],
@@ -84,18 +105,7 @@ def measure_replayed(
     Every corrector of the stack and the oracle are judged on the same answer. `answers` is added
     to, and can be used again with another drafter or other correctors.
     """
-    plain = sizes.generate_settings(setting)
-    stop_ids = stack.tokenizer.eos_token_ids
-    for _ in generate(stack.target, questions, stop_ids, answers, plain):
-        pass
-    texts = {answer.prompt_ids: answer.response_ids for answer in read_answers(answers)}
-    recorded = [
-        Recorded(
-            _speculating(answer_request(str(number), question, stop_ids, plain), sizes),
-            texts[question.prompt_ids],
-        )
-        for number, question in enumerate(questions)
-    ]
+    recorded = recorded_answers(stack, questions, setting, sizes, answers)
     drafter = stack.drafter(sizes.num_draft_tokens, sizes.num_rows, NUM_ORACLE_CANDIDATES)
     found = replay(
         recorded, stack.target, stack.projection, drafter, stack.correctors, sizes.num_rows
@@ -106,7 +116,7 @@ def measure_replayed(
 
 def decode_speculatively(
     stack: Stack, questions: Sequence[Question], corrector: str, setting: Setting, sizes: Sizes
-) -> Iterator[DecodedAnswer]:
+) -> Iterator[RequestResult]:
     """Really decodes `questions` with one corrector, by rejection where there is a temperature."""
     stop_ids = stack.tokenizer.eos_token_ids
     requests = [
@@ -129,8 +139,5 @@ def decode_speculatively(
         record.add(verdict)
         if verdict.finish_reason is not None:
             question = questions[int(verdict.request_id)]
-            yield DecodedAnswer(question, tuple(tokens.pop(verdict.request_id)), record)
-
-
-def _speculating(request: Request, sizes: Sizes) -> Request:
-    return replace(request, speculation=Speculation(sizes.num_draft_tokens))
+            response_ids = tuple(tokens.pop(verdict.request_id))
+            yield RequestResult.of_decoded(question, response_ids, corrector, record)

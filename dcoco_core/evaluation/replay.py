@@ -12,7 +12,7 @@ pass over the text. Rejection sampling has another text for every draft and cann
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -138,6 +138,7 @@ class ReplayVerifier:
         self._free_slots = list(range(max_slots))
         self._open: dict[str, RequestState] = {}
         self._context: dict[str, torch.Tensor] = {}
+        self._no_rows = torch.empty((0, 0))
 
     @property
     def num_free_slots(self) -> int:
@@ -177,8 +178,8 @@ class ReplayVerifier:
                 headers.append(header)
                 rows.append(self._context[request_id][header.context_start : header.start])
                 state.num_context_sent = header.start
-        context = torch.cat(rows) if rows else torch.empty((0, 0))
-        return Round(tuple(verdicts), DraftRequest(tuple(headers), context))
+        request = DraftRequest(tuple(headers), torch.cat([self._no_rows, *rows]))
+        return Round(tuple(verdicts), request)
 
     @torch.inference_mode()
     def _compute_context(self) -> None:
@@ -208,12 +209,13 @@ class ReplayVerifier:
         )
         # The verifier keeps and sends context rows in bfloat16.
         projected = self._projection(output.taps).to(torch.bfloat16)
+        self._no_rows = projected[:0]
         for state, rows in zip(group, projected.split(lengths), strict=True):
             self._context[state.request.request_id] = rows
 
 
 class _Judge:
-    """Implements the Corrector protocol: asks every corrector, notes what is right, drafts nothing."""
+    """Implements the Corrector protocol: asks all correctors, notes who is right, drafts none."""
 
     def __init__(self, correctors: Mapping[str, Corrector], recorded: Sequence[Recorded]) -> None:
         self._correctors = correctors
@@ -255,7 +257,7 @@ class _Judge:
             for total, tally in zip(totals, tallies, strict=True):
                 for k, is_one in enumerate(tally[row].tolist()):
                     total[k] += is_one
-        return plain_draft(lattice.headers)
+        return replace(plain_draft(lattice.headers), gaps=lattice.gaps)
 
     def _gold(self, lattice: Lattice) -> torch.Tensor:
         """[R, S] what the answers go on with; _AFTER_THE_END past an answer or a row's block."""

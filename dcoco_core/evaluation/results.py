@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,6 @@ from dcoco_core.evaluation.replay import ReplayedAnswer
 from dcoco_core.metrics import SpeculationRecord
 from dcoco_core.training.answers import is_loop
 from dcoco_core.training.generate import Question
-
-
-@dataclass(frozen=True, slots=True)
-class DecodedAnswer:
-    """An answer that was really decoded speculatively, with its counters."""
-
-    question: Question
-    response_ids: tuple[int, ...]
-    record: SpeculationRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +56,20 @@ class RequestResult:
         )
 
     @classmethod
-    def of_decoded(cls, answers: Mapping[str, DecodedAnswer]) -> RequestResult:
-        """One prompt's answers by corrector."""
-        first = next(iter(answers.values()))
-        lengths = [len(answer.response_ids) for answer in answers.values()]
+    def of_decoded(
+        cls,
+        question: Question,
+        response_ids: tuple[int, ...],
+        corrector: str,
+        record: SpeculationRecord,
+    ) -> RequestResult:
+        """An answer that was really decoded with one corrector."""
         return cls(
-            set_name=first.question.src,
-            prompt=_key(first.question),
-            loops=any(is_loop(answer.response_ids) for answer in answers.values()),
-            num_tokens=sum(lengths) / len(lengths),
-            records={name: answer.record for name, answer in answers.items()},
+            set_name=question.src,
+            prompt=_key(question),
+            loops=is_loop(response_ids),
+            num_tokens=len(response_ids),
+            records={corrector: record},
         )
 
     @property
@@ -83,13 +78,22 @@ class RequestResult:
         return all(record.num_rounds for record in self.records.values())
 
 
-def of_decoded(answers: Mapping[str, Iterable[DecodedAnswer]]) -> list[RequestResult]:
-    """Results by prompt, from the answers of every corrector."""
-    by_prompt: dict[tuple[int, ...], dict[str, DecodedAnswer]] = {}
-    for name, decoded in answers.items():
-        for answer in decoded:
-            by_prompt.setdefault(answer.question.prompt_ids, {})[name] = answer
-    return [RequestResult.of_decoded(found) for found in by_prompt.values()]
+def merge_correctors(decoded: Sequence[Sequence[RequestResult]]) -> list[RequestResult]:
+    """One result per prompt out of a list per corrector; a prompt that one lacks is left out."""
+    by_prompt: dict[tuple[str, str], list[RequestResult]] = {}
+    for results in decoded:
+        for result in results:
+            by_prompt.setdefault((result.set_name, result.prompt), []).append(result)
+    return [
+        replace(
+            same[0],
+            loops=any(result.loops for result in same),
+            num_tokens=sum(result.num_tokens for result in same) / len(same),
+            records={name: r for result in same for name, r in result.records.items()},
+        )
+        for same in by_prompt.values()
+        if len(same) == len(decoded)
+    ]
 
 
 def save_results(path: Path, identity: Mapping[str, Any], results: Sequence[RequestResult]) -> None:

@@ -73,7 +73,7 @@ class Sample:
         """The figure on the sample, and its interval."""
         values = figure(self._columns)
         tail = (1 - _LEVEL) / 2
-        low, high = np.nanquantile(values[1:], [tail, 1 - tail])
+        low, high = np.quantile(values[1:], [tail, 1 - tail])
         return Estimate(float(values[0]), float(low), float(high), self.n)
 
 
@@ -126,11 +126,11 @@ def difference(corrector: str, other: str) -> Figure:
 
 
 def captured_gap(corrector: str, base: str, best: str) -> Figure:
-    """The share of the way from `base` to `best` that `corrector` goes; NaN without a gap."""
+    """The share of the way from `base` to `best` that `corrector` goes; 0 without a gap."""
 
     def share(columns: Columns) -> NDArray[np.float64]:
         gap = difference(best, base)(columns)
         gained = difference(corrector, base)(columns)
-        return np.divide(gained, gap, out=np.full_like(gap, np.nan), where=gap > 0)
+        return np.divide(gained, gap, out=np.zeros_like(gap), where=gap > 0)
 
     return share

@@ -24,7 +24,7 @@ from dcoco_core.errors import CheckpointError, RequestError
 class GenerationBlock(Extension):
     """`{% generation %}` marks what a model was trained on; for rendering it is its body."""
 
-    tags = frozenset({"generation"})
+    tags = {"generation"}  # noqa: RUF012  the base class declares it so
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         """Keeps the body, drops the tags."""

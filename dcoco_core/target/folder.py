@@ -85,7 +85,9 @@ def check_folder(folder: Path) -> None:
     """
     config = read_json(folder / "config.json")
     if "model_type" not in config and not config.get("architectures"):
-        raise CheckpointError(f"{folder / 'config.json'} names neither model_type nor architectures")
+        raise CheckpointError(
+            f"{folder / 'config.json'} names neither model_type nor architectures"
+        )
     if not (folder / "tokenizer.json").is_file():
         raise CheckpointError(f"{folder} has no tokenizer.json")
     read_json(folder / "tokenizer.json")
@@ -165,7 +167,7 @@ def _download(name: str) -> Path:
             f"no target {name!r}: not a folder, not a .gguf file, not a hub id, and not one of "
             f"{', '.join(sorted(PACKAGED_TARGETS))}"
         ) from error
-    except Exception as error:  # noqa: BLE001  the hub client raises many kinds
+    except Exception as error:  # the hub client raises many kinds
         raise CheckpointError(
             f"no target {name!r}: no such folder or file, and the hub answered: {error}"
         ) from error

@@ -55,7 +55,10 @@ class LlamaLayer:
             unrotated = torch.cat((queries, keys), dim=1)
         rotated = rotation(unrotated)
         mixed = attention(
-            index, rotated[:, : config.num_heads], rotated[:, config.num_heads :], qkv[:, num_rotated:]
+            index,
+            rotated[:, : config.num_heads],
+            rotated[:, config.num_heads :],
+            qkv[:, num_rotated:],
         )
         return self.output(mixed)
 

@@ -6,13 +6,18 @@ from pathlib import Path
 
 import torch
 
-from dcoco_core.errors import CheckpointError, ConfigError
+from dcoco_core.errors import ConfigError
 from dcoco_core.registry import unknown_name
 from dcoco_core.target.folder import check_folder, read_json
 from dcoco_core.target.interface import TargetModel
 from dcoco_core.target.linear import Numerics
 from dcoco_core.target.llama import load_llama
-from dcoco_core.target.llama_config import LlamaConfig, is_fused
+from dcoco_core.target.llama_config import (
+    FUSED_ARCHITECTURES,
+    LlamaConfig,
+    architecture_of,
+    is_fused,
+)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -31,7 +36,7 @@ def load_target(
 
     Raises:
         CheckpointError: a file is missing or damaged, or a tensor does not fit the config.
-        ConfigError: unknown dtype or numerics.
+        ConfigError: unknown dtype or numerics, or "exact" where it is not offered.
     """
     if dtype not in DTYPES:
         raise ConfigError(unknown_name("dtype", dtype, list(DTYPES)))
@@ -47,4 +52,12 @@ def load_target(
             device=device,
             numerics=numerics,
         )
-    raise CheckpointError(f"{folder}: architecture not supported")
+    if numerics == "exact":
+        raise ConfigError(
+            f"numerics 'exact' covers {', '.join(sorted(FUSED_ARCHITECTURES))}; {folder.name} is "
+            f"a {architecture_of(config) or 'model of unnamed architecture'}. Use 'fast'."
+        )
+    # Imported only where needed: transformers takes seconds.
+    from dcoco_core.target.adapter import load_adapted
+
+    return load_adapted(folder, dtype=DTYPES[dtype], device=device)

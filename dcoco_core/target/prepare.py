@@ -7,7 +7,6 @@ file lock lets one work and the others find the result, and the folder appears i
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 import tempfile
@@ -40,7 +39,7 @@ def dequantise(gguf: Path, cache_dir: Path) -> Path:
             _convert(gguf, partial)
             check_folder(partial)
             partial.chmod(0o755)  # mkdtemp makes it private
-            os.replace(partial, folder)
+            partial.replace(folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
     return folder

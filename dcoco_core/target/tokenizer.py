@@ -1,4 +1,4 @@
-"""A target's tokenizer: text to ids and back, chats to ids. Imports no torch and no transformers."""
+"""A target's tokenizer: text to ids and back, chats to ids. Imports no torch."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class CheckpointTensors:
         """
         if name not in self._handles:
             raise CheckpointError(f"{self._folder} has no tensor {name!r}")
-        tensor = self._handles[name].get_tensor(name)
+        tensor: torch.Tensor = self._handles[name].get_tensor(name)
         if tuple(tensor.shape) != shape:
             raise CheckpointError(
                 f"{self._folder}: {name} has shape {list(tensor.shape)}, config.json asks for "

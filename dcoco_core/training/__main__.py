@@ -34,6 +34,7 @@ def generate(
     from dcoco_core.provenance import write_run
     from dcoco_core.target.loading import load_target
     from dcoco_core.target.tokenizer import TargetTokenizer
+    from dcoco_core.training.answers import repair_answers
     from dcoco_core.training.generate import GenerateSettings, generate, questions
     from dcoco_core.training.prompts import training_prompts
 
@@ -46,6 +47,7 @@ def generate(
         for prompt in training_prompts(source, max_chars=1200)[:prompts_per_source]
     ]
     todo = questions(prompts, tokenizer, settings)
+    print(f"{repair_answers(out):,} answers are there already")
     write_run(out.parent, {"sources": sources, "num_prompts": len(todo), "dtype": dtype})
     made = generate(load_target(folder, dtype=dtype), todo, tokenizer.eos_token_ids, out, settings)
     with Progress(*Progress.get_default_columns(), TextColumn("{task.fields[tokens]}")) as bar:
@@ -93,13 +95,13 @@ def drafter(
     mask_token_id: int = 16,
     draft_vocab_size: int = 8192,
     shift_label: Annotated[bool, typer.Option(help="the anchor's row predicts")] = True,
-    learning_rate: float = 1e-3,
+    learning_rate: float = 2e-3,
     gamma: Annotated[float, typer.Option(help="loss weight exp(-k / gamma)")] = 4.0,
     block_lengths: Annotated[
         str, typer.Option(help="proposals per block, one drawn per step")
     ] = "4,4,7",
-    anchors: Annotated[int, typer.Option(help="blocks per sequence and step")] = 48,
-    sequences: Annotated[int, typer.Option(help="sequences per step")] = 8,
+    anchors: Annotated[int, typer.Option(help="blocks per sequence and step")] = 32,
+    sequences: Annotated[int, typer.Option(help="sequences per step")] = 4,
     target_temperature: float = 0.8,
     label_share: float = 0.3,
     seed: int = 0,

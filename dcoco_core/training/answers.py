@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from dcoco_core.errors import ConfigError
 
@@ -41,10 +41,10 @@ def is_loop(token_ids: tuple[int, ...]) -> bool:
     )
 
 
-def open_text(path: Path, mode: str) -> IO[str]:
+def open_text(path: Path, mode: Literal["r", "a"]) -> IO[str]:
     """Opens a text file, through gzip when it ends in .gz."""
     if path.suffix == ".gz":
-        return gzip.open(path, mode + "t", encoding="utf-8")  # type: ignore[return-value]
+        return gzip.open(path, "rt" if mode == "r" else "at", encoding="utf-8")
     return path.open(mode, encoding="utf-8")
 
 
@@ -59,15 +59,19 @@ def read_answers(path: Path) -> Iterator[Answer]:
             f"no answers at {path}; `python -m dcoco_core.training generate` makes some"
         )
     with open_text(path, "r") as lines:
-        number = 0
-        try:
-            for number, line in enumerate(lines, 1):  # noqa: B007 - named in the errors below
-                if line.endswith("\n"):
-                    yield _parse(line)
-        except EOFError:
-            return  # a gzip member that was being written
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{path} line {number} is not an answer: {error!r}") from error
+        for number, line in enumerate(_whole_lines(lines), 1):
+            try:
+                yield _parse(line)
+            except (ValueError, KeyError, TypeError) as error:
+                raise ConfigError(f"{path} line {number} is not an answer: {error!r}") from error
+
+
+def _whole_lines(lines: IO[str]) -> Iterator[str]:
+    """Lines with their end; stops where an interrupted writer stopped."""
+    try:
+        yield from (line for line in lines if line.endswith("\n"))
+    except EOFError:
+        return  # inside a gzip member
 
 
 def _parse(line: str) -> Answer:
@@ -86,3 +90,19 @@ def append_answers(path: Path, answers: list[Answer]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_text(path, "a") as out:
         out.writelines(json.dumps(asdict(a), separators=(",", ":")) + "\n" for a in answers)
+
+
+def repair_answers(path: Path) -> int:
+    """Drops what an interrupted writer left at the end of a file, so that it can be appended to.
+
+    Returns:
+        The number of whole answers.
+    """
+    if not path.exists():
+        return 0
+    answers = list(read_answers(path))
+    partial = path.with_name(f"partial-{path.name}")
+    partial.unlink(missing_ok=True)
+    append_answers(partial, answers)
+    partial.replace(path)
+    return len(answers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -88,6 +88,23 @@ class Blocks:
         found = self.gold_ranks() < self.candidate_ids.shape[2]
         before = torch.cat([torch.ones_like(found[:, :1]), found[:, :-1]], dim=1)
         return before.int().cumprod(dim=1).bool() & (self.gold_ids != END_OF_TEXT)
+
+    def padded(self, num_positions: int) -> Blocks:
+        """The blocks with END_OF_TEXT positions behind them, `num_positions` in all."""
+        missing = num_positions - self.num_positions
+
+        def pad(tensor: torch.Tensor, value: int) -> torch.Tensor:
+            behind = tensor.new_full((len(self), missing, *tensor.shape[2:]), value)
+            return torch.cat([tensor, behind], dim=1)
+
+        return replace(
+            self,
+            candidate_ids=pad(self.candidate_ids, 0),
+            log_probs=pad(self.log_probs, 0),
+            hidden=pad(self.hidden, 0),
+            gold_ids=pad(self.gold_ids, END_OF_TEXT),
+            target_probs=pad(self.target_probs, 0),
+        )
 
     def save(self, path: Path, drafter_fingerprint: str) -> None:
         """Writes all blocks to one safetensors file, whole or not at all."""

@@ -40,7 +40,7 @@ class CorrectorRecipe:
     learning_rate: float = 2e-3
     warmup: float = 0.03
     weight_decay: float = 0.05
-    soft_share: float = 0.5
+    soft_share: float = 1.0
     blocks_per_step: int = 256
     steps_per_evaluation: int = 100
     patience: int = 8

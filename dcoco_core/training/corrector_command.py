@@ -28,13 +28,15 @@ def corrector_command(  # noqa: PLR0913 - an option of a command is a parameter
     blocks: Annotated[
         Path, typer.Option(help="where drafted blocks are kept for other runs")
     ] = Path("data/blocks"),
-    num_positions: Annotated[int, typer.Option(help="proposals per block")] = 7,
+    num_positions: Annotated[
+        str, typer.Option(help="proposals per block, one or several lengths")
+    ] = "4,7",
     stride: Annotated[int, typer.Option(help="a block at every so many tokens")] = 1,
     learning_rate: float = 2e-3,
     weight_decay: float = 0.05,
     soft_share: Annotated[
         float, typer.Option(help="share of the loss on the target's probabilities")
-    ] = 0.5,
+    ] = 1.0,
     dropout: float = 0.1,
     patience: Annotated[int, typer.Option(help="evaluations without a better one")] = 8,
     seed: int = 0,
@@ -60,7 +62,7 @@ def corrector_command(  # noqa: PLR0913 - an option of a command is a parameter
         blocks=blocks,
         out=out,
         parts=tuple(parts.split(",")),
-        num_positions=num_positions,
+        num_positions=tuple(int(length) for length in num_positions.split(",")),
         stride=stride,
         dropout=dropout,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,25 @@ from dcoco_core.training.corrector_eval import (
 )
 
 Figures = dict[str, dict[str, Acceptance]]
-"""Kind of text to "none", the corrector's name and "oracle"."""
+"""Kind of text and length of block to "none", the corrector's name and "oracle"."""
 
 
-def measure(name: str, corrector: Corrector, heldout: Blocks) -> Figures:
-    """Acceptance on held-out blocks, beside that of no correction and of perfect correction."""
+def measure(name: str, corrector: Corrector, heldout: Mapping[int, Blocks]) -> Figures:
+    """Acceptance on held-out blocks, beside that of no correction and of perfect correction.
+
+    Args:
+        name: the corrector's.
+        corrector: with its trained weights.
+        heldout: blocks by their number of proposals.
+    """
     return {
-        kind: {
+        f"{kind}, {length} proposals": {
             "none": accepted_greedily(NoneCorrector(), blocks),
             name: accepted_greedily(corrector, blocks),
             "oracle": oracle(blocks),
         }
-        for kind, blocks in kinds_of_text(heldout).items()
+        for length, blocks_of_length in heldout.items()
+        for kind, blocks in kinds_of_text(blocks_of_length).items()
     }
 
 

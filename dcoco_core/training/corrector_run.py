@@ -31,48 +31,46 @@ _NUM_ROWS, _MAX_POSITIONS = 32, 2048
 
 @dataclass(frozen=True, slots=True)
 class FrozenDrafter:
-    """A drafter checkpoint, its projection, and the most proposals it makes."""
+    """A drafter checkpoint and its projection."""
 
     drafter: Drafter
     projection: ContextProjection
-    num_positions: int
 
     @classmethod
     def load(cls, folder: Path, target: TargetModel, num_positions: int) -> FrozenDrafter:
-        """The DFlash drafter in `folder`, for as many texts side by side as blocks are drafted."""
+        """The DFlash drafter in `folder`, for blocks of at most `num_positions` proposals."""
         source = DrafterSource(folder, target)
         settings = DrafterSettings(
             num_draft_tokens=num_positions,
             max_slots=_NUM_ROWS,
             max_positions=min(_MAX_POSITIONS, target.spec.max_positions),
         )
-        return cls(
-            DRAFTERS["dflash"](source, settings), PROJECTIONS["dflash"](source), num_positions
-        )
+        return cls(DRAFTERS["dflash"](source, settings), PROJECTIONS["dflash"](source))
 
-    def blocks(self, shards: Path, part: str, cache: Path, stride: int) -> Blocks:
+    def blocks(self, run: CorrectorRun, part: str, num_positions: int) -> Blocks:
         """Blocks at every `stride`-th token of a part's responses, drafted once and then kept."""
         fingerprint = self.projection.fingerprint
-        path = cache / f"{fingerprint}-{part}-{self.num_positions}x{stride}.safetensors"
+        name = f"{fingerprint}-{part}-{num_positions}x{run.stride}.safetensors"
+        path = run.blocks / name
         if path.exists():
             return Blocks.load(path, fingerprint)
-        reader = ShardReader(shards, part)
+        reader = ShardReader(run.shards, part)
         if reader.index.target_layer_ids != self.projection.target_layer_ids:
             raise ConfigError(
-                f"{shards} holds taps {reader.index.target_layer_ids}, the drafter needs "
+                f"{run.shards} holds taps {reader.index.target_layer_ids}, the drafter needs "
                 f"{self.projection.target_layer_ids}"
             )
         drafted = draft_blocks(
             self.drafter,
             self.projection,
-            track(reader, f"drafting {part}"),
-            num_positions=self.num_positions,
-            stride=stride,
+            track(reader, f"drafting {part}, {num_positions} proposals"),
+            num_positions=num_positions,
+            stride=run.stride,
             num_rows=_NUM_ROWS,
         )
         parts = list(drafted)
         if not parts:
-            raise ConfigError(f"part {part!r} of {shards} holds no text")
+            raise ConfigError(f"part {part!r} of {run.shards} holds no text")
         blocks = with_text(concatenate(parts))
         blocks.save(path, fingerprint)
         return blocks
@@ -95,6 +93,12 @@ def join_parts(parts: Sequence[Blocks]) -> Blocks:
     return concatenate(joined)
 
 
+def join_lengths(parts: Sequence[Blocks]) -> Blocks:
+    """Blocks of several lengths over the same texts, all padded to the longest."""
+    longest = max(blocks.num_positions for blocks in parts)
+    return concatenate([blocks.padded(longest) for blocks in parts])
+
+
 @dataclass(frozen=True, slots=True)
 class CorrectorRun:
     """What a run is made of. Drafted blocks are kept in `blocks` for other runs."""
@@ -105,7 +109,7 @@ class CorrectorRun:
     blocks: Path
     out: Path
     parts: tuple[str, ...] = ("corrector",)
-    num_positions: int = 7
+    num_positions: tuple[int, ...] = (7,)
     stride: int = 1
     dropout: float = 0.1
 
@@ -117,11 +121,14 @@ def run_corrector(run: CorrectorRun, target: TargetModel, recipe: CorrectorRecip
         ConfigError: shards or options that do not fit.
         CheckpointError: a drafter made for another target, or damaged files.
     """
-    frozen = FrozenDrafter.load(run.drafter, target, run.num_positions)
-    text = join_parts(
-        [frozen.blocks(run.shards, part, run.blocks, run.stride) for part in run.parts]
+    frozen = FrozenDrafter.load(run.drafter, target, max(run.num_positions))
+    text = join_lengths(
+        [
+            join_parts([frozen.blocks(run, part, length) for part in run.parts])
+            for length in run.num_positions
+        ]
     )
-    heldout = frozen.blocks(run.shards, "heldout", run.blocks, run.stride)
+    heldout = {length: frozen.blocks(run, "heldout", length) for length in run.num_positions}
     training, stopping = split_for_stopping(text)
     torch.manual_seed(recipe.seed)
     corrector = TRAINABLE[run.name](target.embedding.float(), run.dropout)
@@ -139,12 +146,12 @@ def run_corrector(run: CorrectorRun, target: TargetModel, recipe: CorrectorRecip
         drafter_fingerprint=fingerprint,
     )
     figures = measure(run.name, trained, heldout)
-    progress = trainer.progress
+    progress, lengths = trainer.progress, " and ".join(map(str, run.num_positions))
     facts = {
         "target": target.spec.name,
         "drafter": f"{run.drafter.name} ({fingerprint})",
         "parameters": f"{sum(p.numel() for p in corrector.module.parameters()):,}",
-        "blocks": f"{len(training):,} of {run.num_positions} proposals, {'+'.join(run.parts)}",
+        "blocks": f"{len(training):,} of {lengths} proposals, from part {', '.join(run.parts)}",
         "steps": f"{progress.step} in {progress.elapsed_s / 60:.1f} minutes",
     }
     write_report(run.out, run.name, figures, trainer.curve, facts)

@@ -43,14 +43,14 @@ class Recipe:
 
     minutes: float | None = None
     steps: int | None = None
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     final_learning_rate: float = 0.02
     warmup: float = 0.04
     weight_decay: float = 0.05
     gamma: float = 4.0
     block_lengths: tuple[int, ...] = (4, 4, 7)
-    sequences_per_step: int = 8
-    anchors_per_sequence: int = 48
+    sequences_per_step: int = 4
+    anchors_per_sequence: int = 32
     target_temperature: float = 0.8
     label_share: float = 0.3
     ema_decay: float = 0.995

@@ -100,8 +100,8 @@ def run_blocks(model: DFlashModel, batch: BlockBatch, embedding: torch.Tensor) -
     positions = torch.arange(rows.shape[1])
     context = model.context_keys_values(F.linear(rows, model.context_weight()), positions)
     embedded = embedding[batch.input_ids].to(model.fc.weight.dtype)
-    hidden = model(embedded, batch.positions, PackedAttend(context, batch.masks))
-    return hidden.unflatten(1, batch.label_ids.shape[1:])  # type: ignore[no-any-return]
+    hidden: torch.Tensor = model(embedded, batch.positions, PackedAttend(context, batch.masks))
+    return hidden.view(*batch.label_ids.shape, -1)
 
 
 def top_candidates(

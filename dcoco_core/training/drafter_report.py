@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dcoco_core.provenance import command_line, commit_id
+from dcoco_core.provenance import commit_id
 from dcoco_core.training.drafter import DrafterTrainer
 
 
@@ -51,7 +51,7 @@ class RunReport:
                 f"{entry['epoch']} epochs) by",
                 "",
                 "```",
-                command_line(),
+                *self._commands(),
                 "```",
                 "",
                 f"at commit {commit_id()}, from answers of the target itself to training prompts.",
@@ -65,6 +65,11 @@ class RunReport:
                 "",
             ]
         )
+
+    def _commands(self) -> list[str]:
+        """Every command that took part in the run, resumptions included."""
+        runs = json.loads((self._folder / "run.json").read_text())
+        return list(dict.fromkeys(run["command"] for run in runs))
 
 
 def _line(values: list[float]) -> str:

@@ -61,7 +61,7 @@ def questions(
 def answer_request(
     request_id: str, question: Question, stop_ids: frozenset[int], settings: GenerateSettings
 ) -> Request:
-    """What is asked of the target: a sampled answer is seeded by its prompt, so it can be redone."""
+    """What is asked of the target: a sampled answer is seeded by its prompt, to be repeatable."""
     seed = _hash(question.prompt_ids)
     return Request(
         request_id=request_id,

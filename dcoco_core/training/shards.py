@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from dcoco_core.errors import ConfigError
 from dcoco_core.training.answers import Answer
@@ -171,8 +170,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
 
 def _load_part(folder: Path, part: str, shards: list[list[dict[str, Any]]]) -> Iterator[Sequence]:
     for number, infos in enumerate(shards):
-        with safe_open(folder / f"{part}-{number:05d}.safetensors", "pt") as shard:
-            tensors = {name: shard.get_tensor(name) for name in shard.keys()}  # noqa: SIM118
+        tensors = load_file(folder / f"{part}-{number:05d}.safetensors")
         start = 0
         for info in infos:
             sequence = SequenceInfo(**info)

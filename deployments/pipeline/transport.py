@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dcoco_core.errors import CheckpointError
 from deployments.pipeline.envelope import decode_draft, encode
 
 if TYPE_CHECKING:
@@ -69,8 +70,10 @@ class HandlePath:
     store, which costs three times as much for an envelope of a few rows.
     """
 
-    def __init__(self, drafter: DeploymentHandle[Any]) -> None:
+    def __init__(self, drafter: DeploymentHandle[Any], fingerprint: str) -> None:
+        """`fingerprint` is the checkpoint whose context rows the verifier computes."""
         self._drafter = drafter.options(_by_reference=False)
+        self._fingerprint = fingerprint
 
     async def draft(self, request: DraftRequest) -> Draft:
         """See DraftPath."""
@@ -81,9 +84,15 @@ class HandlePath:
         await self._drafter.release.remote(tuple(request_ids))
 
     async def check(self) -> dict[str, str]:
-        """See DraftPath."""
-        return dict(await self._drafter.health.remote())
+        """See DraftPath. A drafter with another checkpoint cannot draft for this verifier.
 
-    async def fingerprint(self) -> str:
-        """Which drafter checkpoint answers at the other end."""
-        return str(await self._drafter.fingerprint.remote())
+        Raises:
+            CheckpointError: it has one; the message names both.
+        """
+        found = await self._drafter.fingerprint.remote()
+        if found != self._fingerprint:
+            raise CheckpointError(
+                f"the drafter runs checkpoint {found}, but the verifier computes context rows for "
+                f"checkpoint {self._fingerprint}; restart the one that is behind"
+            )
+        return dict(await self._drafter.health.remote())

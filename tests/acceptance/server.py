@@ -47,6 +47,11 @@ class Server:
         return [pid for pid in _processes(self.folder) if title in _command(pid)]
 
 
+def end_on_sigterm() -> None:
+    """For programs: a SIGTERM unwinds the stack, so that a running server is stopped, too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped by SIGTERM"))
+
+
 @contextmanager
 def running_server(
     config: Path | str = "serve_config.yaml",

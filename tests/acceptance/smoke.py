@@ -31,7 +31,7 @@ from dcoco_core.target.loading import load_target
 from dcoco_core.target.tokenizer import TargetTokenizer
 from dcoco_core.target.verifier import TargetVerifier, VerifierSettings
 from dcoco_core.types import Limits, Request, SamplingParams
-from tests.acceptance.server import REPOSITORY, Server, running_server
+from tests.acceptance.server import REPOSITORY, Server, end_on_sigterm, running_server
 
 MIN_ACCEPTANCE_LENGTH = 1.5
 NEAR_TIE = 1e-3
@@ -168,16 +168,25 @@ def run(server: Server, cases: Sequence[Case], plain: PlainDecoding) -> dict[str
     }
 
 
+def report(step: str) -> None:
+    print(f"smoke: {step}", file=sys.stderr, flush=True)
+
+
 def main() -> int:
+    end_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, default=REPOSITORY / "serve_config.yaml")
     arguments = parser.parse_args()
     prompts = own_prompts(evaluation=True)[:NUM_PROMPTS]
     cases = [Case(prompt, seed) for prompt in prompts for seed in (None, 7)]
+    report(f"plain decoding of {len(cases)} chats in this process")
     plain = PlainDecoding(cases)
+    report("starting the server")
     # Ctrl-C here, SIGTERM in the other tests: neither may leave a process behind.
     with running_server(arguments.config, stop_signal=signal.SIGINT) as server:
+        report(f"ready after {server.ready_s:.1f} s; asking for every chat three times")
         result = run(server, cases, plain)
+        report("stopping the server")
     print(json.dumps(result))
     return 0 if result["ok"] else 1
 

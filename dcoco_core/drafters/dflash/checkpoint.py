@@ -153,7 +153,8 @@ def read_tensors(folder: Path, only: tuple[str, ...] | None = None) -> dict[str,
     for path in _files(folder):
         try:
             with safe_open(path, "pt") as shard:
-                for stored in shard.keys():  # noqa: SIM118 - not a mapping
+                names = shard.keys()
+                for stored in names:
                     name = _published_name(stored)
                     if name not in _BORROWED and (only is None or name in only):
                         tensors[name] = shard.get_tensor(stored)
@@ -213,6 +214,7 @@ def save_checkpoint(
         stored[_VOCAB_MAP] = vocab_ids.long() - torch.arange(len(vocab_ids))
     partial = folder / "model.safetensors.partial"
     save_file(stored, partial, metadata={"format": "pt"})
+    partial.chmod(0o644)  # safetensors makes files private
     partial.rename(folder / "model.safetensors")
     partial = folder / "config.json.partial"
     partial.write_text(json.dumps(config.to_json(), indent=2) + "\n")

@@ -88,4 +88,5 @@ class DFlashContextProjection:
     @torch.inference_mode()
     def __call__(self, taps: torch.Tensor) -> torch.Tensor:
         """[N, num_taps * H_target] to context rows [N, H]."""
-        return self._norm(self._fc(taps.to(self._fc.weight.dtype)))  # type: ignore[no-any-return]
+        rows: torch.Tensor = self._norm(self._fc(taps.to(self._fc.weight.dtype)))
+        return rows

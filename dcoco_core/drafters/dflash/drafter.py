@@ -149,9 +149,14 @@ class DFlashDrafter:
         with num_draft_tokens 0, which the verifier decodes plainly. A row whose context does not
         connect to what is held comes back as a gap and not in the lattice.
         """
+        counts = [header.num_context_rows for header in request.headers]
+        if request.context.shape != (sum(counts), self.config.hidden_size):
+            raise ValueError(
+                f"context is {list(request.context.shape)}, the headers and the drafter's hidden "
+                f"size make it [{sum(counts)}, {self.config.hidden_size}]"
+            )
         for header in request.headers:
             self._check(header)
-        counts = [header.num_context_rows for header in request.headers]
         chunks = request.context.to(self._settings.dtype).split(counts)
         rows: list[_Row] = []
         appended: list[tuple[HeldContext, torch.Tensor]] = []
@@ -238,8 +243,8 @@ class DFlashDrafter:
             [self.config.num_inputs(row.header.num_draft_tokens) for row in rows],
             self._patterns,
         )
-        states = self._model(embedded, starts[:, None] + torch.arange(width), attend)
-        return states if self.config.shift_label else states[:, 1:]  # type: ignore[no-any-return]
+        states: torch.Tensor = self._model(embedded, starts[:, None] + torch.arange(width), attend)
+        return states if self.config.shift_label else states[:, 1:]
 
 
 def _first_missing(header: RowHeader, held: HeldContext) -> int | None:

@@ -117,7 +117,8 @@ class Attention(nn.Module):
         queries = rotary.rotate(self.q_norm(self.heads(self.q_proj(x))))
         keys = rotary.rotate(self.k_norm(self.heads(self.k_proj(x))))
         mixed = attend(layer, queries, keys, self.heads(self.v_proj(x)))
-        return self.o_proj(mixed.transpose(-2, -3).flatten(-2))  # type: ignore[no-any-return]
+        output: torch.Tensor = self.o_proj(mixed.transpose(-2, -3).flatten(-2))
+        return output
 
 
 class GatedMLP(nn.Module):
@@ -131,7 +132,8 @@ class GatedMLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., H] to [..., H]."""
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))  # type: ignore[no-any-return]
+        output: torch.Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return output
 
 
 class Layer(nn.Module):
@@ -147,7 +149,8 @@ class Layer(nn.Module):
     def forward(self, x: torch.Tensor, rotary: Rotary, attend: Attend, layer: int) -> torch.Tensor:
         """[R, Q, H] to [R, Q, H]."""
         x = x + self.self_attn(self.input_layernorm(x), rotary, attend, layer)
-        return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return]
+        added: torch.Tensor = self.mlp(self.post_attention_layernorm(x))
+        return x + added
 
 
 class DFlashModel(nn.Module):
@@ -164,7 +167,8 @@ class DFlashModel(nn.Module):
 
     def project(self, taps: torch.Tensor) -> torch.Tensor:
         """Target taps [..., n * H_target] to context rows [..., H]."""
-        return self.hidden_norm(self.fc(taps))  # type: ignore[no-any-return]
+        rows: torch.Tensor = self.hidden_norm(self.fc(taps))
+        return rows
 
     def context_weight(self) -> torch.Tensor:
         """Key and value projections of all layers stacked, [2 * layers * kv_heads * hd, H]."""
@@ -213,4 +217,5 @@ class DFlashModel(nn.Module):
         rotary = self.rotary(positions)
         for number, layer in enumerate(self.layers):
             x = layer(x, rotary, attend, number)
-        return self.norm(x)  # type: ignore[no-any-return]
+        states: torch.Tensor = self.norm(x)
+        return states

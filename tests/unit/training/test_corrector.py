@@ -68,12 +68,15 @@ def test_training_beats_none_where_pairs_matter(tmp_path):
     assert best.acceptance_length == pytest.approx(5 - 1 / 7, abs=0.02)
     assert ours.acceptance_length > 0.95 * best.acceptance_length
 
-    figures = measure("dcoco", trained, heldout)
+    figures = measure("dcoco", trained, {4: heldout})
     write_report(tmp_path, "dcoco", figures, trainer.curve, {"target": "tiny"})
     report = json.loads((tmp_path / "report.json").read_text())
-    assert report["heldout"]["all"]["dcoco"]["acceptance_length"] == ours.acceptance_length
+    assert (
+        report["heldout"]["all, 4 proposals"]["dcoco"]["acceptance_length"]
+        == ours.acceptance_length
+    )
     card = (tmp_path / "checkpoint" / "README.md").read_text()
-    assert f"| all | none | 400 | {none.acceptance_length:.3f} | 1.000 |" in card
+    assert f"| all, 4 proposals | none | 400 | {none.acceptance_length:.3f} | 1.000 |" in card
     assert (tmp_path / "curve.png").stat().st_size > 1000
 
 

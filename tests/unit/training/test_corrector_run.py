@@ -17,6 +17,7 @@ from dcoco_core.training.answers import Answer
 from dcoco_core.training.corrector import CorrectorRecipe
 from dcoco_core.training.corrector_run import (
     CorrectorRun,
+    join_lengths,
     join_parts,
     run_corrector,
     split_for_stopping,
@@ -67,14 +68,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> CorrectorRun:
         blocks=folder / "blocks",
         out=folder / "out",
         parts=("corrector", "drafter"),
-        num_positions=5,
+        num_positions=(5, 3),
     )
 
 
 def test_a_run_from_shards_to_report_and_on_again(run):
     figures = run_corrector(run, TARGET, RECIPE)
-    assert set(figures["all"]) == {"none", "dcoco", "oracle"}
-    assert figures["all"]["oracle"].acceptance_length > figures["all"]["none"].acceptance_length
+    every = figures["all, 5 proposals"]
+    assert set(every) == {"none", "dcoco", "oracle"}
+    assert every["oracle"].acceptance_length > every["none"].acceptance_length
+    assert len(every["none"].per_position) == 5
+    assert len(figures["all, 3 proposals"]["none"].per_position) == 3
     report = json.loads((run.out / "report.json").read_text())
     assert report["facts"]["steps"].startswith("6 in ")
     assert sorted(path.name for path in (run.out / "checkpoint").iterdir()) == [
@@ -87,7 +91,7 @@ def test_a_run_from_shards_to_report_and_on_again(run):
     again = run_corrector(elsewhere, TARGET, RECIPE)
     assert again == figures
     more = run_corrector(elsewhere, TARGET, dataclasses.replace(RECIPE, steps=9))
-    assert more["all"]["none"] == figures["all"]["none"]
+    assert more["all, 5 proposals"]["none"] == every["none"]
     assert json.loads((run.out / "report.json").read_text())["facts"]["steps"].startswith("9 in ")
     assert [e["step"] for e in json.loads((run.out / "curve.json").read_text())] == [3, 6, 9]
 
@@ -112,6 +116,22 @@ def test_texts_are_never_split_between_training_and_stopping():
     assert not set(training.sequence_ids.tolist()) & set(stopping.sequence_ids.tolist())
     with pytest.raises(ConfigError, match="at least 2 texts are needed, got 1"):
         split_for_stopping(pair_blocks(8, 1))
+
+
+def test_short_blocks_are_padded_and_learn_nothing_from_the_padding():
+    long, short = pair_blocks(20, 1), pair_blocks(20, 2)
+    short = dataclasses.replace(
+        short,
+        **{
+            name: getattr(short, name)[:, :2]
+            for name in ("candidate_ids", "log_probs", "hidden", "gold_ids", "target_probs")
+        },
+    )
+    joined = join_lengths([long, short])
+    assert joined.candidate_ids.shape == (40, 4, 4)
+    assert torch.equal(joined.reachable()[:20], long.reachable())
+    assert torch.equal(joined.reachable()[20:, :2], short.reachable())
+    assert not joined.reachable()[20:, 2:].any()
 
 
 def test_parts_keep_their_texts_apart():

@@ -25,7 +25,7 @@ CONFIG = {
     "num_attention_heads": HEADS,
     "num_key_value_heads": KV_HEADS,
     "vocab_size": VOCAB,
-    "max_position_embeddings": 128,
+    "max_position_embeddings": 512,
     "rms_norm_eps": 1e-5,
     "rope_theta": 1000.0,
     "tie_word_embeddings": True,

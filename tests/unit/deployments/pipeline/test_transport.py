@@ -5,9 +5,11 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 import torch
 
 from dcoco_core.correctors.none import NoneCorrector
+from dcoco_core.errors import CheckpointError
 from dcoco_core.types import Draft, DraftRequest, Lattice
 from deployments.pipeline.corrector_path import CorrectorHandlePath
 from deployments.pipeline.envelope import Envelope, decode_draft, decode_lattice, encode
@@ -83,15 +85,20 @@ async def test_in_process_stages_share_one_thread_that_is_not_the_loops() -> Non
 
 async def test_by_handle_one_message_carries_all_rows() -> None:
     replica = DrafterReplica()
-    path = HandlePath(FakeHandle(replica))  # type: ignore[arg-type]
+    path = HandlePath(FakeHandle(replica), "f1")  # type: ignore[arg-type]
     draft = await path.draft(lattices.draft_request())
     assert isinstance(draft, Draft)
     assert torch.equal(draft.token_ids, lattices.draft(is_sampled=True).token_ids)
     assert [envelope.headers for envelope in replica.requests] == [lattices.HEADERS]
     await path.release(["a", "b"])
     assert replica.released == ("a", "b")
-    assert await path.fingerprint() == "f1"
     assert await path.check() == {"drafter": "ready", "corrector": "unavailable"}
+
+
+async def test_a_drafter_with_another_checkpoint_is_no_path() -> None:
+    path = HandlePath(FakeHandle(DrafterReplica()), "f2")  # type: ignore[arg-type]
+    with pytest.raises(CheckpointError, match=r"checkpoint f1, but .* for checkpoint f2"):
+        await path.check()
 
 
 class CorrectorReplica:

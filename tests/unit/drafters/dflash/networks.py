@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -36,11 +37,9 @@ CONFIG = DFlashConfig(
 class SpecTarget:
     """The parts of a TargetModel that a drafter looks at."""
 
-    def __init__(self, seed: int = 0, **spec: object) -> None:
+    def __init__(self, seed: int = 0, **spec: Any) -> None:
         generator = torch.Generator().manual_seed(seed)
-        facts = {"name": "tiny", "architecture": "Tiny", "hidden_size": HIDDEN, "num_layers": 4}
-        facts |= {"vocab_size": VOCAB, "max_positions": 64}
-        self.spec = TargetSpec(**(facts | spec))  # type: ignore[arg-type]
+        self.spec = replace(TargetSpec("tiny", "Tiny", HIDDEN, 4, VOCAB, 64), **spec)
         self.embedding = torch.randn((self.spec.vocab_size, HIDDEN), generator=generator)
         self.lm_head = torch.randn((self.spec.vocab_size, HIDDEN), generator=generator)
 
@@ -57,10 +56,10 @@ def random_model(config: DFlashConfig = CONFIG, seed: int = 1) -> DFlashModel:
     return model
 
 
-def random_drafter(config: DFlashConfig = CONFIG, **settings: object) -> DFlashDrafter:
+def random_drafter(config: DFlashConfig = CONFIG, **settings: Any) -> DFlashDrafter:
     """A float32 drafter on random weights."""
-    defaults: dict[str, object] = {"num_candidates": 5, "max_positions": 48, "max_slots": 3}
-    chosen = DrafterSettings(**(defaults | settings), dtype=torch.float32)  # type: ignore[arg-type]
+    default = DrafterSettings(5, max_positions=48, max_slots=3, dtype=torch.float32)
+    chosen = replace(default, **settings)
     target = SpecTarget()
     head = CandidateHead(target.lm_head, None, chosen.num_candidates, config)
     return DFlashDrafter(random_model(config), target.embedding, head, chosen, "random")

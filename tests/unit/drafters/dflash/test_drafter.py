@@ -216,6 +216,12 @@ def test_sampling_from_the_anchor_proposes_a_whole_block():
         drafter.draft(request(header(num_draft_tokens=7)))
 
 
-def test_inconsistent_header_is_an_error():
+def test_inconsistent_requests_are_errors():
+    good = request(header(start=7))
+    wrong = replace(header(start=8), num_context_rows=7)
     with pytest.raises(ValueError, match="do not end before the anchor"):
-        random_drafter().draft(request(replace(header(start=7), num_context_rows=6)))
+        random_drafter().draft(replace(good, headers=(wrong,)))
+    with pytest.raises(ValueError, match=r"context is \[7, 32\], .* make it \[6, 32\]"):
+        random_drafter().draft(replace(good, headers=(header(start=6),)))
+    with pytest.raises(ValueError, match=r"context is \[7, 30\]"):
+        random_drafter().draft(replace(good, context=good.context[:, :30]))
