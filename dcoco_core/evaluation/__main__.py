@@ -22,7 +22,7 @@ from dcoco_core.evaluation.plots import write_plots
 from dcoco_core.evaluation.report import Report
 from dcoco_core.evaluation.session import Plan, count_overlap, evaluate
 from dcoco_core.evaluation.sets import SETS, evaluation_sets
-from dcoco_core.evaluation.settings import SETTINGS
+from dcoco_core.evaluation.settings import settings_named, usual_settings
 from dcoco_core.evaluation.stack import (
     PREFIX,
     WEIGHTS,
@@ -30,7 +30,8 @@ from dcoco_core.evaluation.stack import (
     load_stack,
     trained_correctors,
 )
-from dcoco_core.target.folder import DEFAULT_TARGET
+from dcoco_core.target.folder import DEFAULT_TARGET, resolve_target
+from dcoco_core.target.tokenizer import TargetTokenizer
 
 app = typer.Typer(
     help="Measure drafter and correctors.", no_args_is_help=True, add_completion=False
@@ -43,7 +44,7 @@ Length = Annotated[int, typer.Option(help="proposals of a block, all verified")]
 Names = Annotated[str, typer.Option(help="comma-separated names")]
 Out = Annotated[Path, typer.Option(help="answers and results are kept and found here")]
 RUNS, RESULTS = Path("runs/evaluation"), Path("docs/results")
-_ALL_SETS, _ALL_SETTINGS = ",".join(SETS), ",".join(SETTINGS)
+_ALL_SETS = ",".join(SETS)
 
 
 @app.command()
@@ -61,10 +62,10 @@ def quick(
     out: Out = RUNS / "quick",
 ) -> None:
     """A few prompts of every set, greedy and at temperature 1; ends in one line of JSON."""
-
-    sizes = Sizes(prompts, max_tokens, max_prompt_tokens=320, num_draft_tokens=num_draft_tokens)
-    plan = replace(
-        Plan.of_names(sets.split(","), ["greedy", "rejection-t1"], sizes),
+    plan = Plan(
+        evaluation_sets(sets.split(",")),
+        settings_named(["greedy", "rejection-t1"]),
+        Sizes(prompts, max_tokens, max_prompt_tokens=320, num_draft_tokens=num_draft_tokens),
         sampled_prompts=sampled_prompts,
         sampled_correctors=("none", "dcoco"),
         timed_prompts=timed_prompts,
@@ -82,10 +83,12 @@ def full(
     weights: Weights = WEIGHTS,
     prefix: Prefix = PREFIX,
     sets: Names = _ALL_SETS,
-    settings: Names = _ALL_SETTINGS,
+    settings: Annotated[
+        str | None, typer.Option(help="comma-separated; usual ones if not given")
+    ] = None,
     prompts: Annotated[int | None, typer.Option(help="prompts of each set; all by default")] = None,
     sampled_prompts: Annotated[int | None, typer.Option(help="where correctors decode")] = 24,
-    max_tokens: Annotated[int, typer.Option(help="longest answer; step by step 512")] = 256,
+    max_tokens: Annotated[int, typer.Option(help="longest answer; 512 when reasoning")] = 256,
     timed_prompts: Annotated[int, typer.Option(help="prompts decoded to take times")] = 10,
     num_draft_tokens: Length = 7,
     threads: Threads = 2,
@@ -93,10 +96,11 @@ def full(
     page: Annotated[Path, typer.Option(help="folder of the page, its plots and figures")] = RESULTS,
 ) -> None:
     """Every set in every setting, for hours; ends in one line of JSON and a page with plots."""
-
-    sizes = Sizes(prompts, max_tokens, num_draft_tokens=num_draft_tokens)
-    plan = replace(
-        Plan.of_names(sets.split(","), settings.split(","), sizes),
+    usual = usual_settings(TargetTokenizer(resolve_target(target)))
+    plan = Plan(
+        evaluation_sets(sets.split(",")),
+        settings_named(settings.split(",")) if settings else usual,
+        Sizes(prompts, max_tokens, num_draft_tokens=num_draft_tokens),
         sampled_prompts=sampled_prompts,
         timed_prompts=timed_prompts,
     )
@@ -114,7 +118,6 @@ def full(
 @app.command()
 def overlap(sets: Names = _ALL_SETS) -> None:
     """Count training prompts that are, or share 13 words in a row with, evaluation prompts."""
-
     counts = count_overlap(evaluation_sets(sets.split(",")))
     typer.echo(json.dumps({source: asdict(count) for source, count in counts.items()}))
 

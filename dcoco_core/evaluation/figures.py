@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from dcoco_core.evaluation.bootstrap import Estimate, Sample
 from dcoco_core.evaluation.replay import ORACLE
 from dcoco_core.evaluation.results import RequestResult
 from dcoco_core.evaluation.statistics import (
-    Estimate,
-    Sample,
     captured_gap,
     difference,
     mean_length,
     pooled_length,
     ratio,
+    sample_of,
 )
 from dcoco_core.metrics import SpeculationRecord
 
@@ -61,9 +61,9 @@ class SetFigures:
 def set_figures(results: Sequence[RequestResult]) -> SetFigures:
     """The figures of requests that all have the same correctors, of one set or several."""
     names = list(results[0].records)
-    sample = Sample(results, names)
+    sample = sample_of(results, names)
     others = [result for result in results if not result.loops and result.has_rounds]
-    quiet = Sample(others, names) if others else None
+    quiet = sample_of(others, names) if others else None
     places = _totals(result.recall for result in results)
     return SetFigures(
         n=sample.n,
@@ -105,7 +105,7 @@ def ratio_of(
     names = results[0].records if results else {}
     if other is None or corrector not in names or other not in names:
         return None
-    return Sample(results, [corrector, other]).estimate(ratio(corrector, other))
+    return sample_of(results, [corrector, other]).estimate(ratio(corrector, other))
 
 
 def _corrector(

@@ -39,7 +39,7 @@ class Sizes:
 
     def cap(self, setting: Setting) -> int:
         """The longest answer in a setting."""
-        return max(self.max_tokens, setting.min_tokens_cap)
+        return setting.cap(self.max_tokens)
 
     def generate_settings(self, setting: Setting) -> GenerateSettings:
         """The same for plain decoding; no filter but the temperature."""
@@ -66,7 +66,7 @@ def questions_of(stack: Stack, one: EvalSet, setting: Setting, sizes: Sizes) -> 
         )
     found = []
     for prompt in one.prompts():
-        ids = tuple(stack.tokenizer.encode_chat(setting.messages(prompt.messages)))
+        ids = setting.encode(stack.tokenizer, prompt.messages)
         if len(ids) <= sizes.max_prompt_tokens:
             found.append(Question(one.name, ids, setting.temperature))
     return found[: one.size if sizes.prompts is None else min(one.size, sizes.prompts)]

@@ -15,6 +15,7 @@ from dcoco_core.evaluation.figures import (
 )
 from dcoco_core.evaluation.replay import ORACLE
 from dcoco_core.evaluation.report import GREEDY, Report
+from dcoco_core.evaluation.timing import STAGES
 
 _INTRODUCTION = """# Acceptance and speed of the correctors
 
@@ -27,7 +28,6 @@ has {num_draft_tokens} proposals, and all of them are verified. *oracle* always 
 of the drafter's 16 candidates where it is among them: no corrector can do better. An answer loops
 if it has over 60 tokens and fewer than 40% of them are distinct.
 """
-_STAGES = ("verify", "draft", "correct")
 
 
 def markdown(report: Report, plots: Sequence[str]) -> str:
@@ -101,14 +101,15 @@ def _together(figures: Mapping[str, SetFigures]) -> Iterator[str]:
 def _times(report: Report) -> Iterator[str]:
     if report.decoding:
         yield "## Speed of one client\n"
-        yield "Greedy, real decoding, the arms in turns; stages are mean ms per round.\n"
+        n = next(iter(report.decoding.values())).tokens_per_s.n
+        yield f"Greedy, real decoding of {n} prompts, in turns; stages are ms per round.\n"
         rows = (
-            [name, f"{t.tokens_per_s:.1f}", f"{t.over_plain:.2f}"]
-            + [f"{t.stage_ms[stage]:.2f}" if t.stage_ms else "" for stage in _STAGES]
-            + ["" if t.correct_over_round is None else f"{t.correct_over_round:.3f}"]
+            [name, str(t.tokens_per_s), str(t.over_plain)]
+            + [_optional(t.stage_ms.get(stage)) for stage in STAGES]
+            + [_optional(t.correct_over_round)]
             for name, t in report.decoding.items()
         )
-        header = ["corrector", "tokens/s", "over plain", *_STAGES, "correct / round"]
+        header = ["corrector", "tokens/s", "over plain", *STAGES, "correct / round"]
         yield from _table(header, rows)
     for times in report.stages:
         yield f"## Stages at {times.num_rows} row{'s' if times.num_rows > 1 else ''}\n"

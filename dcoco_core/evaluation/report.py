@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rich.table import Table
 
+from dcoco_core.evaluation.bootstrap import Estimate
 from dcoco_core.evaluation.figures import ALL_SETS, SetFigures
 from dcoco_core.evaluation.measure import Sizes
 from dcoco_core.evaluation.overlap import Overlap
 from dcoco_core.evaluation.replay import ORACLE
-from dcoco_core.evaluation.statistics import Estimate
 from dcoco_core.evaluation.timing import DecodingTimes, StageTimes
 
 GREEDY = "greedy"
@@ -50,7 +50,7 @@ class Report:
         return {
             "acceptance_length": {name: round(value, 4) for name, value in lengths.items()},
             "correct_over_round": {
-                name: round(times.correct_over_round, 4)
+                name: round(times.correct_over_round.value, 4)
                 for name, times in self.decoding.items()
                 if times.correct_over_round is not None
             },

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from rich.console import Console
 
 from dcoco_core.errors import ConfigError
+from dcoco_core.evaluation.bootstrap import Estimate
 from dcoco_core.evaluation.figures import (
     ALL_SETS,
     SetFigures,
@@ -22,10 +24,9 @@ from dcoco_core.evaluation.overlap import EvaluationText, Overlap
 from dcoco_core.evaluation.report import DCOCO, GREEDY, Report
 from dcoco_core.evaluation.results import RequestResult
 from dcoco_core.evaluation.run import EvaluationRun, Unit, units_of
-from dcoco_core.evaluation.sets import EvalSet, evaluation_sets
-from dcoco_core.evaluation.settings import Setting, settings_named
+from dcoco_core.evaluation.sets import EvalSet
+from dcoco_core.evaluation.settings import Setting
 from dcoco_core.evaluation.stack import Stack
-from dcoco_core.evaluation.statistics import Estimate
 from dcoco_core.evaluation.timing import DecodingTimes, StageTimes, time_decoding, time_stages
 from dcoco_core.provenance import describe_run
 from dcoco_core.training.prompts import SOURCES, training_prompts
@@ -57,16 +58,10 @@ class Plan:
     timed_rows: Sequence[int] = (1, 32)
     one_unit: bool = False
 
-    @classmethod
-    def of_names(cls, sets: Sequence[str], settings: Sequence[str], sizes: Sizes) -> Plan:
-        """A plan with default times.
-
-        Raises:
-            ConfigError: an unknown name, or no greedy setting.
-        """
-        if GREEDY not in settings:
-            raise ConfigError(f"the settings need {GREEDY!r} among them, got {', '.join(settings)}")
-        return cls(evaluation_sets(sets), settings_named(settings), sizes)
+    def __post_init__(self) -> None:
+        names = [setting.name for setting in self.settings]
+        if GREEDY not in names:
+            raise ConfigError(f"the settings need {GREEDY!r} among them, got {', '.join(names)}")
 
     def units(self, correctors: Sequence[str]) -> list[Unit]:
         """The parts of the evaluation, in order."""
@@ -142,11 +137,11 @@ def _times(
 ) -> tuple[dict[str, DecodingTimes], list[StageTimes]]:
     greedy = next(setting for setting in plan.settings if setting.name == GREEDY)
     length = plan.sizes.num_draft_tokens
-    sizes = replace(plan.sizes, prompts=max(1, plan.timed_prompts // len(plan.sets) + 1))
-    questions = [
-        question for one in plan.sets for question in questions_of(stack, one, greedy, sizes)
-    ]
-    prompts = [question.prompt_ids for question in questions][: plan.timed_prompts]
+    sizes = replace(plan.sizes, prompts=-(-plan.timed_prompts // len(plan.sets)))
+    by_set = [questions_of(stack, one, greedy, sizes) for one in plan.sets]
+    # Every set's first question comes before any set's second.
+    questions = [one for turn in zip_longest(*by_set) for one in turn if one is not None]
+    prompts = [(question.src, question.prompt_ids) for question in questions][: plan.timed_prompts]
     decoding = time_decoding(stack, prompts, plan.timed_tokens, length) if prompts else {}
     answers = run.answers_path(greedy, plan.sizes)
     recorded = recorded_answers(stack, questions, greedy, plan.sizes, answers)

@@ -1,61 +1,78 @@
-"""How the evaluation asks: decoding rule, and with or without reasoning step by step."""
+"""How the evaluation asks: decoding rule, and with or without reasoning."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from dcoco_core.errors import ConfigError
 from dcoco_core.registry import unknown_name
+from dcoco_core.target.tokenizer import TargetTokenizer
 from dcoco_core.types import Rule
 
-_STEP_BY_STEP = "Think step by step, and write down every step before the answer."
-STEP_BY_STEP_TOKENS = 512
+_INSTRUCTION = "Think step by step, and write down every step before the answer."
+_REASONING_TOKENS = 512
+
+
+class Reasoning(Enum):
+    """What makes the target reason; the value ends a setting's name."""
+
+    NONE = ""
+    INSTRUCTION = "-step-by-step"
+    SWITCH = "-thinking"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One way to ask every set.
+    """One way to ask every set. No filter but the temperature applies.
 
-    Attributes:
-        rule: how tokens are decided.
-        temperature: of the target; no other filter applies.
-        instruction: is added to the last message. A model without a thinking switch reasons no
-            other way, and the name says that this is an instruction.
-        min_tokens_cap: answers may be at least this long, whatever cap was asked for.
+    A target that reasons is given at least 512 tokens, whatever cap was asked for.
     """
 
-    name: str
     rule: Rule
     temperature: float
-    instruction: str = ""
-    min_tokens_cap: int = 0
+    reasoning: Reasoning
+
+    @property
+    def name(self) -> str:
+        """The rule, the temperature where there is one, and how the target reasons."""
+        temperature = f"-t{self.temperature:g}" if self.temperature else ""
+        return f"{self.rule}{temperature}{self.reasoning.value}"
 
     @property
     def is_replayed(self) -> bool:
         """Whether one recorded answer serves every corrector."""
         return self.rule is not Rule.REJECTION
 
-    def messages(self, messages: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-        """The conversation as this setting asks it."""
-        if not self.instruction:
-            return list(messages)
-        *before, last = messages
-        return [*before, {**last, "content": f"{last['content']}\n\n{self.instruction}"}]
+    def cap(self, max_tokens: int) -> int:
+        """The longest answer."""
+        if self.reasoning is Reasoning.NONE:
+            return max_tokens
+        return max(max_tokens, _REASONING_TOKENS)
+
+    def encode(
+        self, tokenizer: TargetTokenizer, messages: Sequence[Mapping[str, str]]
+    ) -> tuple[int, ...]:
+        """The conversation as this setting asks it.
+
+        Raises:
+            ConfigError: the chat template lacks the switch that the setting is named after.
+        """
+        has_switch = tokenizer.chat_template.has_thinking_switch
+        if self.reasoning is Reasoning.SWITCH and not has_switch:
+            raise ConfigError(f"{self.name}: the target's chat template has no enable_thinking")
+        if self.reasoning is Reasoning.INSTRUCTION:
+            *before, last = messages
+            messages = [*before, {**last, "content": f"{last['content']}\n\n{_INSTRUCTION}"}]
+        thinks = self.reasoning is Reasoning.SWITCH if has_switch else None
+        return tuple(tokenizer.encode_chat(messages, enable_thinking=thinks))
 
 
+_RULES = ((Rule.GREEDY, 0.0), (Rule.REJECTION, 1.0), (Rule.COUPLED, 1.0))
 SETTINGS: Mapping[str, Setting] = {
     setting.name: setting
-    for setting in (
-        Setting("greedy", Rule.GREEDY, 0.0),
-        Setting("rejection-t1", Rule.REJECTION, 1.0),
-        Setting("coupled-t1", Rule.COUPLED, 1.0),
-        Setting("greedy-step-by-step", Rule.GREEDY, 0.0, _STEP_BY_STEP, STEP_BY_STEP_TOKENS),
-        Setting(
-            "rejection-t1-step-by-step", Rule.REJECTION, 1.0, _STEP_BY_STEP, STEP_BY_STEP_TOKENS
-        ),
-        Setting("coupled-t1-step-by-step", Rule.COUPLED, 1.0, _STEP_BY_STEP, STEP_BY_STEP_TOKENS),
-    )
+    for setting in (Setting(*rule, reasoning) for reasoning in Reasoning for rule in _RULES)
 }
 
 
@@ -69,3 +86,10 @@ def settings_named(names: Sequence[str]) -> list[Setting]:
         if name not in SETTINGS:
             raise ConfigError(unknown_name("setting", name, SETTINGS))
     return [SETTINGS[name] for name in names]
+
+
+def usual_settings(tokenizer: TargetTokenizer) -> list[Setting]:
+    """Every rule plain, then reasoning: by the target's own switch, or else by an instruction."""
+    has_switch = tokenizer.chat_template.has_thinking_switch
+    reasons = Reasoning.SWITCH if has_switch else Reasoning.INSTRUCTION
+    return [Setting(*rule, reasoning) for reasoning in (Reasoning.NONE, reasons) for rule in _RULES]

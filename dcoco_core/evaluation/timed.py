@@ -33,9 +33,9 @@ class TimedStages:
         return {name: round(value / total, 4) for name, value in self.seconds.items()}
 
     @property
-    def milliseconds_per_round(self) -> dict[str, float]:
-        """Each stage's mean time in a round with a draft."""
-        return {name: 1000 * value / self._num_rounds for name, value in self.seconds.items()}
+    def num_rounds(self) -> int:
+        """Rounds with a draft since the last reset."""
+        return self._num_rounds
 
     def share(self, stage: str) -> float:
         """One stage's share of the time of all stages."""

@@ -12,10 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from dcoco_core.decode import decode
 from dcoco_core.drafts import plain_draft
+from dcoco_core.evaluation.bootstrap import Columns, Estimate, Figure, Sample
 from dcoco_core.evaluation.replay import Recorded, ReplayVerifier
 from dcoco_core.evaluation.stack import Stack
 from dcoco_core.evaluation.timed import TimedStages
@@ -23,6 +26,7 @@ from dcoco_core.target.interface import PackedRows
 from dcoco_core.types import DraftRequest, Limits, Request, RowHeader, Speculation
 
 PLAIN = "plain"
+STAGES = ("verify", "draft", "correct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +34,18 @@ class DecodingTimes:
     """Decoding of one client with one corrector (or PLAIN), over the same prompts for all.
 
     Attributes:
-        tokens_per_s: median over prompts.
-        over_plain: median over prompts of the speed against plain decoding.
-        stage_ms: mean time of a stage in a round; empty for PLAIN.
-        correct_over_round: the corrector's share of verify + draft + correct; None for PLAIN.
+        tokens_per_s: tokens over seconds, prefill included.
+        over_plain: the speed against plain decoding, paired by prompt.
+        stage_ms: time of verify, draft and correct in a round; empty for PLAIN.
+        correct_over_round: the corrector's share of the three; None for PLAIN.
+        tokens_per_s_by_set: the same for the prompts of each set.
     """
 
-    tokens_per_s: float
-    over_plain: float
-    stage_ms: dict[str, float]
-    correct_over_round: float | None
+    tokens_per_s: Estimate
+    over_plain: Estimate
+    stage_ms: dict[str, Estimate]
+    correct_over_round: Estimate | None
+    tokens_per_s_by_set: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,45 +63,80 @@ class StageTimes:
 
 
 def time_decoding(
-    stack: Stack, prompts: Sequence[tuple[int, ...]], num_tokens: int, num_draft_tokens: int
+    stack: Stack,
+    prompts: Sequence[tuple[str, tuple[int, ...]]],
+    num_tokens: int,
+    num_draft_tokens: int,
 ) -> dict[str, DecodingTimes]:
     """Decodes every prompt plainly and with every corrector, greedily, one client at a time.
 
     End tokens are ignored, so that all arms generate the same number of tokens.
+
+    Args:
+        stack: whose correctors take turns.
+        prompts: (set, prompt) pairs.
+        num_tokens: generated after each prompt.
+        num_draft_tokens: proposals of a round.
     """
     plain = stack.verifier(1, drafting=False)
     drafter = stack.drafter(num_draft_tokens, 1)
     verifier = stack.verifier(1)
     stages = {name: TimedStages(verifier, drafter, c) for name, c in stack.correctors.items()}
 
-    def run(name: str, prompt_ids: tuple[int, ...], length: int) -> None:
+    def run(name: str, prompt_ids: tuple[int, ...], length: int) -> list[float]:
+        """Seconds in all, in every stage, and the number of rounds."""
         speculation = Speculation(0 if name == PLAIN else num_draft_tokens, name)
         request = Request(name, prompt_ids, Limits(length), speculation=speculation)
-        verdicts = decode([request], plain) if name == PLAIN else stages[name].decode([request])
-        for _ in verdicts:
-            pass
+        if name == PLAIN:
+            return [_timed(lambda: list(decode([request], plain)))]
+        timed = stages[name]
+        timed.reset()
+        elapsed = _timed(lambda: list(timed.decode([request])))
+        return [elapsed, *(timed.seconds[stage] for stage in STAGES), float(timed.num_rounds)]
 
     arms = [PLAIN, *stages]
     for name in arms:
-        run(name, prompts[0][:16], 8)  # warm-up
-    for timed in stages.values():
-        timed.reset()
-    seconds: dict[str, list[float]] = {name: [] for name in arms}
-    for turn, prompt_ids in enumerate(prompts):
+        run(name, prompts[0][1][:16], 8)  # warm-up
+    rows: list[list[float]] = []
+    for turn, (_, prompt_ids) in enumerate(prompts):
         shift = turn % len(arms)
-        for name in arms[shift:] + arms[:shift]:
-            seconds[name].append(_timed(partial(run, name, prompt_ids, num_tokens)))
-    return {
-        name: DecodingTimes(
-            tokens_per_s=num_tokens / statistics.median(seconds[name]),
-            over_plain=statistics.median(
-                slow / fast for slow, fast in zip(seconds[PLAIN], seconds[name], strict=True)
-            ),
-            stage_ms={} if name == PLAIN else stages[name].milliseconds_per_round,
-            correct_over_round=None if name == PLAIN else stages[name].share("correct"),
-        )
-        for name in arms
+        order = arms[shift:] + arms[:shift]
+        measured = {name: run(name, prompt_ids, num_tokens) for name in order}
+        rows.append([value for name in arms for value in measured[name]])
+    names = ["seconds plain"]
+    names += [f"{kind} {name}" for name in stages for kind in ("seconds", *STAGES, "rounds")]
+    sets = [name for name, _ in prompts]
+    return {name: _decoding_times(name, rows, names, sets, num_tokens) for name in arms}
+
+
+def _decoding_times(
+    arm: str, rows: list[list[float]], names: list[str], sets: list[str], num_tokens: int
+) -> DecodingTimes:
+    sample = Sample([rows], names)
+
+    def correct_share(columns: Columns) -> NDArray[np.float64]:
+        total = sum(columns[f"{stage} {arm}"] for stage in STAGES)
+        return (columns[f"correct {arm}"] / total)[:, 0]
+
+    def per_round(stage: str) -> Figure:
+        return lambda columns: (1000 * columns[f"{stage} {arm}"] / columns[f"rounds {arm}"])[:, 0]
+
+    seconds = names.index(f"seconds {arm}")
+    by_set = {
+        name: [row[seconds] for row, of in zip(rows, sets, strict=True) if of == name]
+        for name in dict.fromkeys(sets)
     }
+    return DecodingTimes(
+        tokens_per_s=sample.estimate(lambda c: num_tokens / c[f"seconds {arm}"][:, 0]),
+        over_plain=sample.estimate(lambda c: (c["seconds plain"] / c[f"seconds {arm}"])[:, 0]),
+        stage_ms={}
+        if arm == PLAIN
+        else {stage: sample.estimate(per_round(stage)) for stage in STAGES},
+        correct_over_round=None if arm == PLAIN else sample.estimate(correct_share),
+        tokens_per_s_by_set={
+            name: num_tokens * len(values) / sum(values) for name, values in by_set.items()
+        },
+    )
 
 
 def time_stages(

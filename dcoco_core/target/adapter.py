@@ -180,8 +180,10 @@ def load_adapted(folder: Path, *, dtype: torch.dtype, device: str) -> AdaptedTar
         CheckpointError: transformers does not know the architecture or cannot load the weights.
     """
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
-        model.eval().to(torch.device(device))
+        model: nn.Module = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, local_files_only=True
+        )
+        model.to(torch.device(device))
         return AdaptedTarget(model, name=folder.name)
     except CheckpointError:
         raise

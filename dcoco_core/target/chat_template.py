@@ -47,11 +47,22 @@ class ChatTemplate:
         except TemplateError as error:
             raise CheckpointError(f"the chat template does not compile: {error}") from error
         self._special_tokens = dict(special_tokens)
+        self.has_thinking_switch = "enable_thinking" in source
 
     def render(
-        self, messages: Sequence[Mapping[str, object]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        enable_thinking: bool | None = None,
     ) -> str:
         """The conversation as one text.
+
+        Args:
+            messages: the turns.
+            add_generation_prompt: whether the model's turn is opened.
+            enable_thinking: the switch of templates that have one; None leaves it at the
+                template's own default.
 
         Raises:
             RequestError: the template refuses the messages; field "messages".
@@ -60,6 +71,7 @@ class ChatTemplate:
             return self._template.render(
                 messages=messages,
                 add_generation_prompt=add_generation_prompt,
+                **({} if enable_thinking is None else {"enable_thinking": enable_thinking}),
                 **self._special_tokens,
             )
         except (TemplateError, TypeError) as error:

@@ -50,15 +50,23 @@ class TargetTokenizer:
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
 
     def encode_chat(
-        self, messages: Sequence[Mapping[str, object]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        enable_thinking: bool | None = None,
     ) -> list[int]:
-        """A conversation to ids through the model's chat template.
+        """A conversation to ids through the model's chat template; see ChatTemplate.render.
 
         Raises:
             CheckpointError: the model has no chat template.
             RequestError: the template refuses the messages.
         """
-        text = self.chat_template.render(messages, add_generation_prompt=add_generation_prompt)
+        text = self.chat_template.render(
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            enable_thinking=enable_thinking,
+        )
         return self.encode(text, add_special_tokens=False)
 
     @cached_property

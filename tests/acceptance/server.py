@@ -20,7 +20,7 @@ import httpx
 import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-_START_S = 180.0
+_START_S = 240.0
 _STOP_S = 40.0
 _FAILURES = ("Deploying app", "DEPLOY_FAILED", "Error: ", "CheckpointError", "ConfigError")
 

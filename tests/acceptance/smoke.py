@@ -2,7 +2,7 @@
 
 Chats greedy and seeded, streamed and not, alone and side by side. A text may differ from plain
 decoding's only from a token on where the target's two best were nearly tied; such texts are counted
-as `near_ties`. Ends with one line of JSON.
+as `near_ties`. Ends with one line of JSON; `acceptance_length` is the greedy chats'.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from tests.acceptance.server import REPOSITORY, Server, end_on_sigterm, running_
 
 MIN_ACCEPTANCE_LENGTH = 1.5
 NEAR_TIE = 1e-3
-NUM_PROMPTS = 4
 MAX_TOKENS = 48
 TEMPERATURE = 0.8
 
@@ -134,6 +133,13 @@ def chat_streamed(client: OpenAI, case: Case) -> str:
     return "".join(parts)
 
 
+def acceptance_length(answers: Sequence[Answer]) -> float:
+    """Tokens committed per target pass that had a draft."""
+    num_drafts = sum(answer.num_drafts for answer in answers)
+    num_accepted = sum(answer.num_accepted for answer in answers)
+    return round(1 + num_accepted / max(1, num_drafts), 3)
+
+
 def run(server: Server, cases: Sequence[Case], plain: PlainDecoding) -> dict[str, Any]:
     """Asks for every case three times, and compares."""
     client = OpenAI(base_url=f"{server.base_url}/v1", api_key="none", max_retries=0, timeout=120)
@@ -155,12 +161,14 @@ def run(server: Server, cases: Sequence[Case], plain: PlainDecoding) -> dict[str
                 differences += 1
                 note = f"{way}, seed {cases[index].seed}: {text!r}\n  plain: {wanted!r}"
                 print(note, file=sys.stderr)
-    num_drafts = sum(answer.num_drafts for answer in answers)
-    acceptance = 1 + sum(answer.num_accepted for answer in answers) / max(1, num_drafts)
+    greedy = [a for a, case in zip(answers, cases, strict=True) if case.seed is None]
+    seeded = [a for a, case in zip(answers, cases, strict=True) if case.seed is not None]
+    acceptance = acceptance_length(greedy)
     return {
         "ok": differences == 0 and acceptance >= MIN_ACCEPTANCE_LENGTH,
         "text_equal": differences == 0,
-        "acceptance_length": round(acceptance, 3),
+        "acceptance_length": acceptance,
+        "acceptance_length_seeded": acceptance_length(seeded),
         "ready_s": round(server.ready_s, 1),
         "tokens_per_s": round(sum(answer.num_tokens for answer in answers) / elapsed_s, 1),
         "texts": sum(map(len, ways.values())),
@@ -176,8 +184,9 @@ def main() -> int:
     end_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, default=REPOSITORY / "serve_config.yaml")
+    parser.add_argument("--prompts", type=int, default=4, help="each greedy and seeded")
     arguments = parser.parse_args()
-    prompts = own_prompts(evaluation=True)[:NUM_PROMPTS]
+    prompts = own_prompts(evaluation=True)[: arguments.prompts]
     cases = [Case(prompt, seed) for prompt in prompts for seed in (None, 7)]
     report(f"plain decoding of {len(cases)} chats in this process")
     plain = PlainDecoding(cases)

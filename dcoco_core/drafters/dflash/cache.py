@@ -121,6 +121,8 @@ class CachedAttend:
         mixed = torch.zeros_like(queries)
         slots = self._cache.slots
         for row, (held, count) in enumerate(zip(self._rows, self._num_inputs, strict=True)):
+            if count == 0:
+                continue
             slots.write(
                 layer,
                 held.slot,

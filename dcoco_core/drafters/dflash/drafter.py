@@ -150,7 +150,7 @@ class DFlashDrafter:
         connect to what is held comes back as a gap and not in the lattice.
         """
         counts = [header.num_context_rows for header in request.headers]
-        if request.context.shape != (sum(counts), self.config.hidden_size):
+        if counts and request.context.shape != (sum(counts), self.config.hidden_size):
             raise ValueError(
                 f"context is {list(request.context.shape)}, the headers and the drafter's hidden "
                 f"size make it [{sum(counts)}, {self.config.hidden_size}]"

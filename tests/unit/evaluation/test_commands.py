@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from dcoco_core.evaluation import sets
+from dcoco_core.evaluation import session, sets
 from dcoco_core.evaluation.__main__ import app
 from dcoco_core.evaluation.sets import EvalPrompt, EvalSet
 from dcoco_core.prompts import own_prompts
@@ -46,6 +46,7 @@ def two_sets(monkeypatch: pytest.MonkeyPatch) -> None:
         "second": EvalSet("second", "chat", "own", 4, lambda: chats(prompts[6:12])),
     }
     monkeypatch.setattr(sets, "SETS", chosen)
+    monkeypatch.setattr(session, "SOURCES", ("own",))
 
 
 def run(folder: Path, command: str, *more: str) -> Result:

@@ -9,12 +9,12 @@ import pytest
 from dcoco_core.evaluation.figures import ALL_SETS, best_sequential, ratio_of, setting_figures
 from dcoco_core.evaluation.results import RequestResult, merge_correctors
 from dcoco_core.evaluation.statistics import (
-    Sample,
     captured_gap,
     difference,
     mean_length,
     pooled_length,
     ratio,
+    sample_of,
 )
 from dcoco_core.metrics import SpeculationRecord
 
@@ -36,7 +36,7 @@ RESULTS = [
 
 
 def test_every_set_counts_alike_in_the_mean_and_every_round_in_the_pool() -> None:
-    sample = Sample(RESULTS, ["none", "dcoco", "oracle"])
+    sample = sample_of(RESULTS, ["none", "dcoco", "oracle"])
     assert sample.n == 3
     assert sample.estimate(mean_length("none")).value == pytest.approx((2 + 2) / 2)
     assert sample.estimate(pooled_length("none")).value == pytest.approx(100 / 45)
@@ -48,9 +48,9 @@ def test_every_set_counts_alike_in_the_mean_and_every_round_in_the_pool() -> Non
 
 def test_requests_without_a_draft_are_left_out() -> None:
     short = result("a", none=SpeculationRecord(), dcoco=SpeculationRecord())
-    assert Sample([*RESULTS[:1], short], ["none", "dcoco"]).n == 1
+    assert sample_of([*RESULTS[:1], short], ["none", "dcoco"]).n == 1
     with pytest.raises(ValueError, match="nothing to measure"):
-        Sample([short], ["none"])
+        sample_of([short], ["none"])
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
@@ -60,7 +60,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     covered = 0
     for _ in range(100):
         lengths = [generator.choice([10, 20, 30, 40]) for _ in range(60)]
-        sample = Sample([result("a", x=record(n, 10)) for n in lengths], ["x"], 400)
+        sample = sample_of([result("a", x=record(n, 10)) for n in lengths], ["x"], 400)
         estimate = sample.estimate(mean_length("x"))
         covered += estimate.low <= 2.5 <= estimate.high
     assert 86 <= covered < 100
@@ -76,7 +76,7 @@ def test_pairing_narrows_a_ratio() -> None:
         paired.append(result("a", none=record(n, 100), dcoco=better))
         shuffled.append(result("a", none=record(tokens[number - 7], 100), dcoco=better))
     narrow, wide = (
-        Sample(r, ["none", "dcoco"]).estimate(ratio("dcoco", "none")) for r in (paired, shuffled)
+        sample_of(r, ["none", "dcoco"]).estimate(ratio("dcoco", "none")) for r in (paired, shuffled)
     )
     assert narrow.low > 1.09
     assert narrow.high < 1.11
@@ -103,11 +103,8 @@ def test_a_set_of_loops_has_no_figure_without_them() -> None:
 
 
 def test_the_best_sequential_corrector_is_compared() -> None:
-    both = [
-        result(
-            "a", **{"dcoco": record(24, 10), "domino": record(20, 10), "dspark-rnn": record(22, 10)}
-        )
-    ]
+    records = {"dcoco": record(24, 10), "domino": record(20, 10), "dspark-rnn": record(22, 10)}
+    both = [RequestResult("a", "prompt", False, 10, records)]
     total = setting_figures(both)[ALL_SETS]
     assert best_sequential(total) == "dspark-rnn"
     compared = ratio_of(both, "dcoco", "dspark-rnn")

@@ -61,7 +61,12 @@ def test_seeded_text_does_not_depend_on_draft_or_batch() -> None:
 
 def test_mixed_batches_equal_solo() -> None:
     requests = [
-        make_request(f"r{i}", tuple(n % 24 for n in range(1, 2 + i * 3)), max_tokens=5 + i, num_draft_tokens=i % 5)
+        make_request(
+            f"r{i}",
+            tuple(n % 24 for n in range(1, 2 + i * 3)),
+            max_tokens=5 + i,
+            num_draft_tokens=i % 5,
+        )
         for i in range(9)
     ]
     together = collect(run(requests, 0.5))

@@ -9,7 +9,7 @@ from dcoco_core.drafters.dflash.drafter import DFlashDrafter, DrafterSettings
 from dcoco_core.drafters.dflash.patterns import AttentionPattern
 from dcoco_core.drafters.dflash.scoring import CandidateHead
 from dcoco_core.errors import ConfigError
-from dcoco_core.types import ContextGap, Lattice
+from dcoco_core.types import ContextGap, DraftRequest, Lattice
 from tests.unit.drafters.dflash.networks import (
     CONFIG,
     HIDDEN,
@@ -151,8 +151,18 @@ def test_past_max_positions_rows_are_decoded_plainly(start, drafted):
     assert drafter.num_free_slots == (2 if drafted else 3)
 
 
+def test_a_row_may_ask_for_nothing():
+    lattice = random_drafter().draft(
+        request(header("a", num_draft_tokens=0), header("b", num_draft_tokens=2))
+    )
+    assert [h.num_draft_tokens for h in lattice.headers] == [0, 2]
+    alone = random_drafter().draft(request(header("b", num_draft_tokens=2)))
+    assert_same(alone, lattice, slice(1, 2))
+
+
 def test_nothing_to_draft_is_an_empty_lattice():
-    lattice = random_drafter().draft(request())
+    # A verifier that has no context yet does not know how wide a row is.
+    lattice = random_drafter().draft(DraftRequest((), torch.empty(0, 0)))
     assert lattice.candidate_ids.shape == (0, 0, 5)
 
 
