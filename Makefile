@@ -101,7 +101,7 @@ model: $(STAMP) ## unpack the default model into the cache (once)
 
 .PHONY: serve
 serve: model ## serve the default model on 127.0.0.1:8000; Ctrl-C stops it
-	@$(PY) -m deployments.config --preflight serve_config.yaml
+	@$(PY) -m deployments.preflight serve_config.yaml
 	@exec $(VENV)/bin/serve run serve_config.yaml
 
 # Minutes of training; text and recorded states go to data/, checkpoints to runs/.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dcoco_core.correctors.catalog import CORRECTORS
 from dcoco_core.drafters.dflash.config import DFlashConfig
+from dcoco_core.drafters.fingerprint import fingerprint_checkpoint
 from dcoco_core.errors import CheckpointError, ConfigError
 from dcoco_core.registry import unknown_name
-from dcoco_core.target.folder import resolve_target
+from dcoco_core.target.folder import read_json, resolve_target
 from dcoco_core.types import Speculation
 from deployments.config import AppArgs
 from deployments.openai_api.backend import ModelFacts
@@ -28,7 +30,7 @@ def check(args: AppArgs) -> Checked:
     """Finds target, drafter and correctors; relative paths count from the working folder.
 
     Raises:
-        CheckpointError: a folder is missing or incomplete.
+        CheckpointError: a folder is missing or incomplete, or a corrector is another drafter's.
         ConfigError: an unknown corrector, or more proposals than the drafter makes.
     """
     target_folder = resolve_target(args.target).absolute()
@@ -40,6 +42,8 @@ def check(args: AppArgs) -> Checked:
     for name in correctors:
         if name not in list(CORRECTORS):
             raise ConfigError("correctors: " + unknown_name("corrector", name, list(CORRECTORS)))
+    if drafter is not None:
+        _check_belonging(drafter, correctors)
     most = 0 if drafter is None else DFlashConfig.load(drafter).max_draft_tokens
     wanted = most if args.num_draft_tokens is None else args.num_draft_tokens
     if wanted > most:
@@ -62,6 +66,20 @@ def check(args: AppArgs) -> Checked:
         correctors=tuple(correctors),
     )
     return Checked(args.model_copy(update=update), facts, target_folder)
+
+
+def _check_belonging(drafter: Path, correctors: Mapping[str, str | None]) -> None:
+    """Compares what correctors say of their drafter; the replicas would refuse it one by one."""
+    present = fingerprint_checkpoint(drafter)
+    for name, folder in correctors.items():
+        if folder is None:
+            continue
+        trained_for = read_json(Path(folder) / "config.json").get("drafter_fingerprint")
+        if trained_for != present:
+            raise CheckpointError(
+                f"correctors.{name}: {folder} was trained for drafter {trained_for}, but the "
+                f"drafter at {drafter} is {present}; train the corrector on this drafter"
+            )
 
 
 def _folder(name: str, argument: str) -> Path:

@@ -1,7 +1,7 @@
 """The application's arguments, and a strict check of Serve config files. Imports no torch.
 
 `python -m deployments.config FILE...` checks files and names what is wrong in them; Serve itself
-ignores keys that it does not know. `--preflight` asks as well whether they can be served now.
+ignores keys that it does not know.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dcoco_core.errors import DcocoError
+from dcoco_core.errors import ConfigError
 from dcoco_core.registry import unknown_name
 from dcoco_core.target.folder import DEFAULT_TARGET
 
@@ -163,23 +163,16 @@ def unknown_keys(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Checks config files; says what is wrong and returns how many are."""
-    from deployments.config_check import check_file, preflight
+    from deployments.config_check import check_file
 
     parser = argparse.ArgumentParser(prog="deployments.config", description="Check Serve configs.")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    parser.add_argument(
-        "--preflight",
-        action="store_true",
-        help="also check what serving needs: that every checkpoint is there and the port is free",
-    )
     options = parser.parse_args(arguments)
     num_wrong = 0
     for file in options.files:
         try:
             check_file(file)
-            if options.preflight:
-                preflight(file)
-        except DcocoError as error:
+        except ConfigError as error:
             num_wrong += 1
             sys.stderr.write(f"{error}\n")
         else:

@@ -6,7 +6,6 @@ exist is read from the schemas, never listed here.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -15,11 +14,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from ray.runtime_env import RuntimeEnv
 from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouterConfig
-from ray.serve.schema import HTTPOptionsSchema, ServeDeploySchema
+from ray.serve.schema import ServeDeploySchema
 
-from dcoco_core.errors import ConfigError, DcocoError
+from dcoco_core.errors import ConfigError
 from dcoco_core.registry import unknown_name
-from deployments.checkpoints import check
 from deployments.config import AppArgs, unknown_keys
 
 IMPORT_PATH = "deployments.app:build"
@@ -45,31 +43,6 @@ def check_file(path: Path) -> None:
     problems = check_config(data)
     if problems:
         raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
-
-
-def preflight(path: Path) -> None:
-    """Asks of a right config file whether it can be served on this machine now.
-
-    Raises:
-        CheckpointError: a model folder is missing or incomplete.
-        ConfigError: arguments that do not fit the checkpoints, or a port that is taken.
-    """
-    data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    for application in data["applications"]:
-        try:
-            check(AppArgs.model_validate(application.get("args") or {}))
-        except DcocoError as error:
-            raise type(error)(f"{path}: {error}") from None
-    options = HTTPOptionsSchema.model_validate(data["http_options"])
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((options.host, options.port))
-        except OSError as error:
-            raise ConfigError(
-                f"{path}: cannot listen on {options.host}:{options.port}: {error.strerror}. "
-                "Stop what runs there, or change http_options.port"
-            ) from None
 
 
 def check_config(data: Any) -> list[str]:

@@ -15,7 +15,13 @@ from dcoco_core.errors import CapacityError
 from dcoco_core.types import Request, Verdict
 from deployments.leases import EngineError
 from deployments.openai_api.application import create_app
-from deployments.openai_api.backend import Backend, BackendUnavailableError, Health, ModelFacts
+from deployments.openai_api.backend import (
+    Backend,
+    BackendUnavailableError,
+    Health,
+    ModelFacts,
+    Refusal,
+)
 from deployments.openai_api.settings import HttpSettings
 from deployments.openai_api.tokenizer import ApiTokenizer
 
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
 class _VerdictStream(Protocol):
     """What a streaming handle call returns."""
 
-    def __aiter__(self) -> AsyncIterator[Verdict]: ...
+    def __aiter__(self) -> AsyncIterator[Verdict | Refusal]: ...
 
     def cancel(self) -> None: ...
 
@@ -43,7 +49,8 @@ class HandleBackend:
 
     def __init__(self, verifier: DeploymentHandle[Any]) -> None:
         self._verifier = verifier
-        self._streaming = verifier.options(stream=True)
+        # By value: a verdict is small, and one through the object store takes three times as long.
+        self._streaming = verifier.options(stream=True, _by_reference=False)
 
     async def generate(self, request: Request) -> AsyncGenerator[Verdict, None]:
         """See Backend."""
@@ -51,9 +58,12 @@ class HandleBackend:
         with _own_errors():
             response = cast("_VerdictStream", self._streaming.generate.remote(request))
             try:
-                async for verdict in response:
-                    is_ended = verdict.finish_reason is not None
-                    yield verdict
+                async for item in response:
+                    if isinstance(item, Refusal):
+                        is_ended = True
+                        raise item
+                    is_ended = item.finish_reason is not None
+                    yield item
             finally:
                 if not is_ended:
                     response.cancel()  # frees the slot

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dcoco_core.correctors.catalog import load_corrector
-from dcoco_core.drafters.dflash.checkpoint import fingerprint_checkpoint
 from dcoco_core.drafters.dflash.context import DFlashContextProjection
 from dcoco_core.drafters.dflash.drafter import DFlashDrafter, DrafterSettings
+from dcoco_core.drafters.fingerprint import fingerprint_checkpoint
 from dcoco_core.target.folder import resolve_target
 from dcoco_core.target.loading import DTYPES, load_target
 from dcoco_core.target.tables import LoadedTables, load_tables

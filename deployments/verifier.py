@@ -9,13 +9,14 @@ from contextlib import aclosing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from dcoco_core.errors import CapacityError, RequestError
 from dcoco_core.types import Request, Verdict
 from deployments import stages
 from deployments.announce import announce
 from deployments.config import AppArgs
 from deployments.engine import Engine, EngineSettings
 from deployments.metrics import MetricsExport
-from deployments.openai_api.backend import Health
+from deployments.openai_api.backend import Health, Refusal
 from deployments.pipeline.transport import DraftPath, HandlePath, InProcessPath
 from deployments.warm_up import warm_up
 
@@ -48,11 +49,14 @@ class Verifier:
         self._metrics = MetricsExport("dcoco")
         self._announcement = asyncio.create_task(announce(args))
 
-    async def generate(self, request: Request) -> AsyncGenerator[Verdict, None]:
-        """See Engine.generate."""
-        async with aclosing(self._engine.generate(request)) as verdicts:
-            async for verdict in verdicts:
-                yield verdict
+    async def generate(self, request: Request) -> AsyncGenerator[Verdict | Refusal, None]:
+        """See Engine.generate. A refusal comes as an item: Serve logs what is raised at length."""
+        try:
+            async with aclosing(self._engine.generate(request)) as verdicts:
+                async for verdict in verdicts:
+                    yield verdict
+        except (CapacityError, RequestError) as refusal:
+            yield refusal
 
     async def health(self) -> Health:
         """The states of all stages. Requests are answered without drafts, too."""

@@ -16,12 +16,12 @@ from dcoco_core.correctors.checkpoint import Belonging, embedding_fingerprint
 from dcoco_core.correctors.dcoco.checkpoint import save_dcoco
 from dcoco_core.correctors.dcoco.scorer import PairScorer, ScorerConfig
 from dcoco_core.drafters.dflash.checkpoint import (
-    fingerprint_checkpoint,
     fingerprint_target,
     save_checkpoint,
 )
 from dcoco_core.drafters.dflash.config import DFlashConfig
 from dcoco_core.drafters.dflash.model import DFlashModel
+from dcoco_core.drafters.fingerprint import fingerprint_checkpoint
 from dcoco_core.target.tables import load_tables
 
 HIDDEN_SIZE, HEAD_DIM, MLP_SIZE, NUM_LAYERS, VOCAB_SIZE = 32, 8, 64, 4, 260

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dcoco_core.drafters.dflash.checkpoint import fingerprint_checkpoint, fingerprint_target
+from dcoco_core.drafters.dflash.checkpoint import fingerprint_target
+from dcoco_core.drafters.fingerprint import fingerprint_checkpoint
 from dcoco_core.evaluation.measure import (
     Sizes,
     decode_speculatively,
@@ -78,7 +79,10 @@ class EvaluationRun:
         path = self._folder / "results" / f"{unit.name}.json"
         results = load_results(path, identity)
         if results is None:
-            results = list(self._measure(unit, questions))
+            order = [one.name for one in unit.sets]
+            results = sorted(
+                self._measure(unit, questions), key=lambda result: order.index(result.set_name)
+            )
             save_results(path, identity, results)
         return results
 

@@ -135,6 +135,8 @@ def _over_sequential(
 def _times(
     stack: Stack, plan: Plan, run: EvaluationRun
 ) -> tuple[dict[str, DecodingTimes], list[StageTimes]]:
+    if not plan.timed_prompts:
+        return {}, []
     greedy = next(setting for setting in plan.settings if setting.name == GREEDY)
     length = plan.sizes.num_draft_tokens
     sizes = replace(plan.sizes, prompts=-(-plan.timed_prompts // len(plan.sets)))
@@ -142,7 +144,7 @@ def _times(
     # Every set's first question comes before any set's second.
     questions = [one for turn in zip_longest(*by_set) for one in turn if one is not None]
     prompts = [(question.src, question.prompt_ids) for question in questions][: plan.timed_prompts]
-    decoding = time_decoding(stack, prompts, plan.timed_tokens, length) if prompts else {}
+    decoding = time_decoding(stack, prompts, plan.timed_tokens, length)
     answers = run.answers_path(greedy, plan.sizes)
     recorded = recorded_answers(stack, questions, greedy, plan.sizes, answers)
     return decoding, [time_stages(stack, recorded, rows) for rows in plan.timed_rows]

@@ -23,15 +23,15 @@ def corrector_command(  # noqa: PLR0913 - an option of a command is a parameter
     ] = None,
     steps: Annotated[int | None, typer.Option(help="instead of --minutes")] = None,
     parts: Annotated[
-        str, typer.Option(help="text to learn from; the drafter is over-confident on its own")
-    ] = "corrector",
+        str, typer.Option(help="text to learn from; the first part, unseen by the drafter, stops")
+    ] = "corrector,drafter",
     blocks: Annotated[
         Path, typer.Option(help="where drafted blocks are kept for other runs")
     ] = Path("data/blocks"),
     num_positions: Annotated[
         str, typer.Option(help="proposals per block, one or several lengths")
     ] = "4,7",
-    stride: Annotated[int, typer.Option(help="a block at every so many tokens")] = 1,
+    stride: Annotated[int, typer.Option(help="a block at every so many tokens")] = 4,
     learning_rate: float = 2e-3,
     weight_decay: float = 0.05,
     soft_share: Annotated[

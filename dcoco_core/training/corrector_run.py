@@ -26,6 +26,7 @@ from dcoco_core.training.shards import ShardReader
 
 _STOPPING_SHARE = 8
 """One text in this many decides when to stop, and is not trained on."""
+_HELDOUT_STRIDE = 2
 _NUM_ROWS, _MAX_POSITIONS = 32, 2048
 
 
@@ -48,9 +49,10 @@ class FrozenDrafter:
         return cls(DRAFTERS["dflash"](source, settings), PROJECTIONS["dflash"](source))
 
     def blocks(self, run: CorrectorRun, part: str, num_positions: int) -> Blocks:
-        """Blocks at every `stride`-th token of a part's responses, drafted once and then kept."""
+        """Blocks along a part's responses, drafted once and then kept."""
+        stride = _HELDOUT_STRIDE if part == "heldout" else run.stride
         fingerprint = self.projection.fingerprint
-        name = f"{fingerprint}-{part}-{num_positions}x{run.stride}.safetensors"
+        name = f"{fingerprint}-{part}-{num_positions}x{stride}.safetensors"
         path = run.blocks / name
         if path.exists():
             return Blocks.load(path, fingerprint)
@@ -65,7 +67,7 @@ class FrozenDrafter:
             self.projection,
             track(reader, f"drafting {part}, {num_positions} proposals"),
             num_positions=num_positions,
-            stride=run.stride,
+            stride=stride,
             num_rows=_NUM_ROWS,
         )
         parts = list(drafted)
@@ -74,6 +76,16 @@ class FrozenDrafter:
         blocks = with_text(concatenate(parts))
         blocks.save(path, fingerprint)
         return blocks
+
+    def text(self, run: CorrectorRun) -> tuple[Blocks, Blocks]:
+        """What to train on and what to stop by; a slice of the first part does the latter."""
+        training, stopping = [], []
+        for length in run.num_positions:
+            first, *others = (self.blocks(run, part, length) for part in run.parts)
+            kept, sliced = split_for_stopping(first)
+            training.append(join_parts([kept, *others]))
+            stopping.append(sliced)
+        return join_lengths(training), join_lengths(stopping)
 
 
 def split_for_stopping(blocks: Blocks) -> tuple[Blocks, Blocks]:
@@ -101,16 +113,21 @@ def join_lengths(parts: Sequence[Blocks]) -> Blocks:
 
 @dataclass(frozen=True, slots=True)
 class CorrectorRun:
-    """What a run is made of. Drafted blocks are kept in `blocks` for other runs."""
+    """What a run is made of. Drafted blocks are kept in `blocks` for other runs.
+
+    `parts` are parts of the shards, the first one unseen by the drafter: it also says when to
+    stop. Text that the drafter was trained on shows it over-confident, and still helps: variety
+    is what a small text lacks most.
+    """
 
     name: str
     drafter: Path
     shards: Path
     blocks: Path
     out: Path
-    parts: tuple[str, ...] = ("corrector",)
-    num_positions: tuple[int, ...] = (7,)
-    stride: int = 1
+    parts: tuple[str, ...] = ("corrector", "drafter")
+    num_positions: tuple[int, ...] = (4, 7)
+    stride: int = 4
     dropout: float = 0.1
 
 
@@ -122,14 +139,8 @@ def run_corrector(run: CorrectorRun, target: TargetModel, recipe: CorrectorRecip
         CheckpointError: a drafter made for another target, or damaged files.
     """
     frozen = FrozenDrafter.load(run.drafter, target, max(run.num_positions))
-    text = join_lengths(
-        [
-            join_parts([frozen.blocks(run, part, length) for part in run.parts])
-            for length in run.num_positions
-        ]
-    )
+    training, stopping = frozen.text(run)
     heldout = {length: frozen.blocks(run, "heldout", length) for length in run.num_positions}
-    training, stopping = split_for_stopping(text)
     torch.manual_seed(recipe.seed)
     corrector = TRAINABLE[run.name](target.embedding.float(), run.dropout)
     fingerprint = frozen.projection.fingerprint
@@ -149,7 +160,7 @@ def run_corrector(run: CorrectorRun, target: TargetModel, recipe: CorrectorRecip
     progress, lengths = trainer.progress, " and ".join(map(str, run.num_positions))
     facts = {
         "target": target.spec.name,
-        "drafter": f"{run.drafter.name} ({fingerprint})",
+        "drafter": f"{run.drafter} (fingerprint {fingerprint})",
         "parameters": f"{sum(p.numel() for p in corrector.module.parameters()):,}",
         "blocks": f"{len(training):,} of {lengths} proposals, from part {', '.join(run.parts)}",
         "steps": f"{progress.step} in {progress.elapsed_s / 60:.1f} minutes",

@@ -6,8 +6,10 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dcoco_core.errors import DcocoError
+from dcoco_core.errors import CapacityError, DcocoError, RequestError
 from dcoco_core.types import Request, Speculation, Verdict
+
+Refusal = CapacityError | RequestError
 
 
 class BackendUnavailableError(DcocoError):

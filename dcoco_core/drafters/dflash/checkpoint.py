@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 
 from dcoco_core.drafters.dflash.config import DFlashConfig
 from dcoco_core.drafters.dflash.model import DFlashModel
+from dcoco_core.drafters.fingerprint import checkpoint_files
 from dcoco_core.errors import CheckpointError
 from dcoco_core.target.interface import TargetTables
 from dcoco_core.target.tokenizer import TargetTokenizer
@@ -51,15 +52,6 @@ def fingerprint_target(target: TargetTables) -> str:
     for table in (target.embedding, target.lm_head):
         rows = table[::step].detach().cpu().bfloat16().contiguous()
         digest.update(rows.view(torch.int16).numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def fingerprint_checkpoint(folder: Path) -> str:
-    """A content hash of the checkpoint's safetensors files."""
-    digest = hashlib.sha256()
-    for path in _files(folder):
-        with path.open("rb") as data:
-            digest.update(hashlib.file_digest(data, "sha256").digest())
     return digest.hexdigest()[:16]
 
 
@@ -150,7 +142,7 @@ def load_vocab_map(folder: Path, config: DFlashConfig) -> torch.Tensor | None:
 def read_tensors(folder: Path, only: tuple[str, ...] | None = None) -> dict[str, torch.Tensor]:
     """The checkpoint's tensors under their published names; copies of the target's left out."""
     tensors: dict[str, torch.Tensor] = {}
-    for path in _files(folder):
+    for path in checkpoint_files(folder):
         try:
             with safe_open(path, "pt") as shard:
                 names = shard.keys()
@@ -161,13 +153,6 @@ def read_tensors(folder: Path, only: tuple[str, ...] | None = None) -> dict[str,
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path} is damaged: {error}") from error
     return _split_fused(tensors, folder)
-
-
-def _files(folder: Path) -> list[Path]:
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise CheckpointError(f"no *.safetensors at {folder}")
-    return files
 
 
 def _published_name(stored: str) -> str:

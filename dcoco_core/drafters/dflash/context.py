@@ -12,11 +12,11 @@ import torch
 
 from dcoco_core.drafters.dflash.checkpoint import (
     check_target,
-    fingerprint_checkpoint,
     read_tensors,
 )
 from dcoco_core.drafters.dflash.config import DFlashConfig
 from dcoco_core.drafters.dflash.model import RMSNorm
+from dcoco_core.drafters.fingerprint import fingerprint_checkpoint
 from dcoco_core.errors import CheckpointError
 from dcoco_core.target.interface import TargetTables
 from dcoco_core.target.linear import Linear

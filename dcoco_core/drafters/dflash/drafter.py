@@ -11,7 +11,6 @@ import torch
 from dcoco_core.drafters.dflash.cache import CachedAttend, ContextCache, HeldContext
 from dcoco_core.drafters.dflash.checkpoint import (
     check_target,
-    fingerprint_checkpoint,
     load_model,
     load_vocab_map,
 )
@@ -19,6 +18,7 @@ from dcoco_core.drafters.dflash.config import DFlashConfig
 from dcoco_core.drafters.dflash.model import DFlashModel
 from dcoco_core.drafters.dflash.packed import packed_for_drafting
 from dcoco_core.drafters.dflash.scoring import CandidateHead
+from dcoco_core.drafters.fingerprint import fingerprint_checkpoint
 from dcoco_core.errors import ConfigError
 from dcoco_core.target.interface import TargetTables
 from dcoco_core.target.linear import Linear

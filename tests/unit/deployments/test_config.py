@@ -1,7 +1,6 @@
 """Arguments are typed, typos are named, and config files are checked at every level."""
 
 import copy
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +10,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from dcoco_core.errors import CheckpointError, ConfigError
+from dcoco_core.errors import ConfigError
 from deployments.config import AppArgs
-from deployments.config_check import check_config, check_file, preflight
-from tests import tiny_model
+from deployments.config_check import check_config, check_file
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CONFIGS = [REPOSITORY / "serve_config.yaml", *sorted((REPOSITORY / "configs").glob("*.yaml"))]
@@ -168,44 +166,6 @@ def test_the_command_says_what_is_wrong_and_fails(tmp_path: Path, config: Any) -
     assert result.returncode == 1
     assert result.stdout == f"{right}: ok\n"
     assert "Did you mean 'port'?" in result.stderr
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> dict[str, Any]:
-    target = tiny_model.write_target(tmp_path / "target")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    application = {"import_path": "deployments.app:build", "args": {"target": str(target)}}
-    http_options = {"host": "127.0.0.1", "port": port}
-    return {"http_options": http_options, "applications": [application]}
-
-
-def test_preflight_of_a_config_that_can_be_served(tmp_path: Path, served: Any) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump(served))
-    preflight(path)
-
-
-def test_preflight_names_a_missing_checkpoint(tmp_path: Path, served: Any) -> None:
-    served["applications"][0]["args"]["drafter"] = "/nowhere"
-    path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump(served))
-    check_file(path)
-    with pytest.raises(CheckpointError, match=r"config\.yaml: drafter: .* /nowhere does not exist"):
-        preflight(path)
-
-
-def test_preflight_names_a_port_that_is_taken(tmp_path: Path, served: Any) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump(served))
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", served["http_options"]["port"]))
-        other.listen()
-        with pytest.raises(
-            ConfigError, match=r"cannot listen on 127\.0\.0\.1:\d+: Address already"
-        ):
-            preflight(path)
 
 
 def test_unknown_arguments_are_named_by_the_model_itself() -> None:

@@ -26,14 +26,17 @@ ROUNDS = (
 
 @dataclass
 class FakeCall:
-    """One handle call: yields or returns what it was given, and notes its cancellation."""
+    """One handle call: yields or returns what it was given, and notes its cancellation.
+
+    Refusals are items; other exceptions are raised.
+    """
 
     items: tuple[Any, ...]
     is_cancelled: bool = False
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         for item in self.items:
-            if isinstance(item, Exception):
+            if isinstance(item, Exception) and type(item) not in (CapacityError, RequestError):
                 raise item
             yield item
 
@@ -62,8 +65,9 @@ class FakeHandle:
     def health(self) -> FakeHandle:
         return self
 
-    def options(self, *, stream: bool) -> FakeHandle:
+    def options(self, *, stream: bool, _by_reference: bool) -> FakeHandle:
         assert stream
+        assert not _by_reference
         return self
 
     def remote(self, *requests: Request) -> FakeCall:
@@ -103,6 +107,13 @@ async def test_leaving_early_cancels_the_call() -> None:
     async with aclosing(backend.generate(REQUEST)) as verdicts:
         await anext(verdicts)
     assert handle.calls[0].is_cancelled
+
+
+async def test_refusals_come_as_items_and_are_raised() -> None:
+    backend, handle = backend_of(CapacityError("all slots are taken"))
+    with pytest.raises(CapacityError, match="all slots"):
+        await verdicts_of(backend)
+    assert not handle.calls[0].is_cancelled
 
 
 async def test_the_replicas_own_errors_come_out_unwrapped() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+import torch
 
 from dcoco_core.decode import collect, decode
 from dcoco_core.errors import ConfigError
@@ -18,7 +19,7 @@ from dcoco_core.evaluation.replay import (
 )
 from dcoco_core.evaluation.stack import Stack
 from dcoco_core.metrics import SpeculationRecord
-from dcoco_core.types import Limits, Request, SamplingParams, Speculation
+from dcoco_core.types import Draft, Lattice, Limits, Request, SamplingParams, Speculation
 from tests.unit.evaluation.tiny_stack import tiny_stack
 
 LENGTH, NUM_ROWS = 5, 4
@@ -104,6 +105,48 @@ def test_fewer_verified_proposals_accept_no_more_than_that() -> None:
     assert one.rounds_by_drafted == [0, 3]
     assert one.rounds_by_accepted == [0, 3]
     assert one.num_committed == 6
+
+
+class _Knowing:
+    """A corrector that knows the answer, and errs at one place of every block if it is told to."""
+
+    num_candidates = 1
+
+    def __init__(self, request: Request, text: tuple[int, ...], wrong: int | None = None) -> None:
+        self._tokens, self._wrong = request.prompt_ids + text, wrong
+
+    def correct(self, lattice: Lattice) -> Draft:
+        token_ids = lattice.candidate_ids[..., 0].clone()
+        for row, header in enumerate(lattice.headers):
+            following = self._tokens[header.start + 1 : header.start + 1 + token_ids.shape[1]]
+            token_ids[row, : len(following)] = torch.tensor(following)
+            if self._wrong is not None:
+                token_ids[row, self._wrong :: LENGTH] += 1
+        return Draft(lattice.headers, token_ids)
+
+
+def test_a_draft_counts_up_to_its_first_error(stack: Stack) -> None:
+    """Here whole blocks are accepted, and blocks that are right again after an error are not."""
+    limits = Limits(20)
+    request = Request("r", tuple(range(65, 75)), limits, speculation=Speculation(LENGTH))
+    text = collect(decode([request], stack.verifier(1, drafting=False)))["r"]
+    knowing = {"all": _Knowing(request, text), "two": _Knowing(request, text, wrong=2)}
+    drafter = stack.drafter(LENGTH, 1, NUM_ORACLE_CANDIDATES)
+    found = replay(
+        [Recorded(request, text)], stack.target, stack.projection, drafter, knowing, num_rows=1
+    )
+    ((_, answer),) = found
+    left = [len(text) - 1 - place for place in range(len(text) - 1)]
+    drafted = [min(LENGTH, n - 1) for n in left]
+    assert answer.num_drafted == drafted
+    assert answer.num_accepted == {
+        "all": drafted,
+        "two": [min(2, n) for n in drafted],
+        ORACLE: answer.num_accepted[ORACLE],
+    }
+    # 19 tokens after the first: three full blocks and their bonus tokens, then one token plainly.
+    assert answer.speculate("all").rounds_by_accepted == [0] * LENGTH + [3]
+    assert answer.speculate("two").rounds_by_accepted[2] == 6
 
 
 class _ForgetfulDrafter:

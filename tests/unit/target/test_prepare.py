@@ -62,7 +62,9 @@ def test_a_failure_leaves_nothing(
 
 
 def test_command_prints_the_folder(
-    tiny_llama: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny_llama: tuple[Path, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["prepare", str(tiny_llama[0])])
     prepare.main()

@@ -9,7 +9,6 @@ from safetensors.torch import load_file, save_file
 from dcoco_core.drafters.catalog import DRAFTERS, PROJECTIONS, DrafterSource
 from dcoco_core.drafters.dflash.checkpoint import (
     check_target,
-    fingerprint_checkpoint,
     fingerprint_target,
     load_model,
     load_vocab_map,
@@ -17,6 +16,7 @@ from dcoco_core.drafters.dflash.checkpoint import (
 )
 from dcoco_core.drafters.dflash.context import DFlashContextProjection
 from dcoco_core.drafters.dflash.drafter import DFlashDrafter, DrafterSettings
+from dcoco_core.drafters.fingerprint import fingerprint_checkpoint
 from dcoco_core.errors import CheckpointError, ConfigError
 from tests.unit.drafters.dflash.networks import (
     CONFIG,
