@@ -44,6 +44,11 @@ class Verifier:
         elif projection is not None:
             self._path = await asyncio.to_thread(_in_process, args)
         await warm_up(core, self._path, args)
+        if core.cache_bytes is not None:
+            logger.info(
+                "caches of %d slots x %d tokens: %.0f MiB when full",
+                *(args.max_slots, args.max_model_len, core.cache_bytes / 2**20),
+            )
         settings = EngineSettings(args.max_waiting, args.draft_deadline_s, args.lease_timeout_s)
         self._engine = Engine(core, self._path, settings)
         self._metrics = MetricsExport("dcoco")

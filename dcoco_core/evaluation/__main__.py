@@ -69,6 +69,7 @@ def quick(
         sampled_prompts=sampled_prompts,
         sampled_correctors=("none", "dcoco"),
         timed_prompts=timed_prompts,
+        timed_tokens=48,
         timed_rows=(),
         one_unit=True,
     )

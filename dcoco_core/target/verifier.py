@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from dcoco_core.errors import CapacityError, RequestError
+from dcoco_core.kv_cache import SlotCache
 from dcoco_core.protocols import ContextProjection
 from dcoco_core.target.interface import PackedRows, TargetModel
 from dcoco_core.target.sequence import Sequence
@@ -76,6 +77,16 @@ class TargetVerifier:
     def num_free_slots(self) -> int:
         """Requests that can still be opened."""
         return len(self._free_slots)
+
+    @property
+    def cache_bytes(self) -> int | None:
+        """Memory of the caches when every slot is full; None for a target whose cache grows.
+
+        The context rows count once there are some.
+        """
+        if not isinstance(self._cache, SlotCache):
+            return None
+        return self._cache.num_bytes + (0 if self._context is None else self._context.nbytes)
 
     def open(self, request: Request) -> None:
         """Reserves a slot; the next steps prefill the prompt. See protocols.Verifier."""
