@@ -37,7 +37,7 @@ def prefix_walk(lattice: Lattice, scores_after: ScoresAfter) -> Draft:
     draft_probs. Nothing in the loop reads a value back from the device.
 
     Args:
-        lattice: R rows, S positions, K candidates, all on one device.
+        lattice: R rows, S >= 1 positions, K candidates, all on one device.
         scores_after: called once per position, in order.
     """
     candidate_ids = lattice.candidate_ids
@@ -50,8 +50,6 @@ def prefix_walk(lattice: Lattice, scores_after: ScoresAfter) -> Draft:
         rank = (scores + perturbation[:, position]).argmax(dim=-1)
         ranks.append(rank)
         scaled.append(scores)
-    if not ranks:
-        return Draft(lattice.headers, candidate_ids.new_empty((num_rows, 0)), gaps=lattice.gaps)
 
     chosen = torch.stack(ranks, dim=1)[..., None]  # [R, S, 1]
     draft_probs = None

@@ -40,7 +40,7 @@ class DCOCOCorrector:
         lattice = _to_device(
             first_candidates(lattice, self.num_candidates), self._token_states.device
         )
-        if lattice.candidate_ids.shape[0] == 0 or lattice.candidate_ids.shape[1] == 0:
+        if lattice.candidate_ids.shape[:2].numel() == 0:
             return Draft(lattice.headers, lattice.candidate_ids[..., 0], gaps=lattice.gaps)
         features = self._features(lattice)
         all_pairs = self._all_pairs

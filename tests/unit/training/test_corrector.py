@@ -23,6 +23,7 @@ from dcoco_core.training.corrector_eval import (
     oracle,
 )
 from dcoco_core.training.corrector_report import measure, write_report
+from dcoco_core.training.state import Progress
 from tests.unit.training.pair_blocks import (
     HIDDEN,
     NUM_CANDIDATES,
@@ -177,6 +178,14 @@ def test_kinds_of_text():
     greedy_only = pair_blocks(40, 7)[torch.arange(0, 40, 2)]
     assert isinstance(greedy_only, Blocks)
     assert sorted(kinds_of_text(greedy_only)) == ["all", "greedy", "greedy_no_loops"]
+
+
+def test_minutes_count_training_time_over_all_resumptions():
+    recipe = CorrectorRecipe(minutes=2.0, learning_rate=1.0, warmup=0.1)
+    assert recipe.spent(Progress(elapsed_s=60)) == 0.5
+    assert recipe.learning_rate_at(0.05) == pytest.approx(0.5)
+    assert recipe.learning_rate_at(0.55) == pytest.approx(0.5)
+    assert recipe.learning_rate_at(1.0) == pytest.approx(0.0)
 
 
 @pytest.mark.parametrize("budget", [{}, {"minutes": 1.0, "steps": 5}])

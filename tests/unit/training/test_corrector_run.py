@@ -9,10 +9,12 @@ from typing import Any, cast
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from dcoco_core.drafters.dflash.checkpoint import save_checkpoint
 from dcoco_core.errors import CheckpointError, ConfigError
 from dcoco_core.target.interface import TargetModel
+from dcoco_core.training.__main__ import app
 from dcoco_core.training.answers import Answer
 from dcoco_core.training.corrector import CorrectorRecipe
 from dcoco_core.training.corrector_run import (
@@ -94,6 +96,23 @@ def test_a_run_from_shards_to_report_and_on_again(run):
     assert more["all, 5 proposals"]["none"] == every["none"]
     assert json.loads((run.out / "report.json").read_text())["facts"]["steps"].startswith("9 in ")
     assert [e["step"] for e in json.loads((run.out / "curve.json").read_text())] == [3, 6, 9]
+
+
+def test_the_command(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("dcoco_core.training.corrector_command.resolve_target", Path)
+    monkeypatch.setattr("dcoco_core.target.loading.load_target", lambda folder: TARGET)
+    result = CliRunner().invoke(
+        app,
+        [
+            "corrector",
+            *("--drafter", str(run.drafter), "--shards", str(run.shards)),
+            *("--blocks", str(run.blocks), "--out", str(tmp_path), "--num-positions", "3"),
+            *("--steps", "2"),
+        ],
+    )
+    assert result.exit_code == 0, result.output
+    assert "all, 3 proposals: none 1." in result.output
+    assert (tmp_path / "checkpoint" / "model.safetensors").exists()
 
 
 def test_shards_with_other_taps_are_refused(run, tmp_path):
