@@ -11,8 +11,9 @@ STAMP := $(VENV)/.installed
 #   make setup TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 
-# A waiting OpenMP thread must sleep: with spinning, processes that share cores starve each other.
+# A waiting OpenMP thread spins for microseconds, then sleeps: docs/decisions/0002-waiting-threads.md
 export OMP_WAIT_POLICY := PASSIVE
+export GOMP_SPINCOUNT := 4000
 export RAY_USAGE_STATS_ENABLED := 0
 export PYTHONUNBUFFERED := 1
 

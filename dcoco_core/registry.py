@@ -10,6 +10,8 @@ from dcoco_core.errors import ConfigError
 
 T = TypeVar("T")
 
+_MAX_SHOWN = 60  # characters of a refused value that the error repeats
+
 
 class Registry(Generic[T]):
     """Maps names to factories. A factory does its imports inside, so listing names is free."""
@@ -43,4 +45,9 @@ def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> str:
     names = sorted(allowed)
     nearest = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    return f"unknown {kind} {name!r}.{hint} Allowed: {', '.join(names)}."
+    return f"unknown {kind} {shorten(name)!r}.{hint} Allowed: {', '.join(names)}."
+
+
+def shorten(value: str) -> str:
+    """The beginning of a refused value, as an error repeats it."""
+    return value if len(value) <= _MAX_SHOWN else value[:_MAX_SHOWN] + "..."

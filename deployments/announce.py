@@ -1,4 +1,4 @@
-"""Says once, in the console, that the server is ready and how to try it."""
+"""Says in the console, whenever a verifier has started, that and how the server can be tried."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ _POLL_S = 0.3
 
 def ready_line(url: str, model: str) -> str:
     """Where the server is, with a command and a program to try it; one line."""
-    body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello!"}}]}}'
+    body = (
+        f'{{"model": "{model}", "messages": [{{"role": "user", "content": "Hello!"}}], '
+        '"temperature": 0}'
+    )
     return (
         f"Ready: {url}  Try it:  curl {url}/v1/chat/completions "
         f"-H 'content-type: application/json' -d '{body}'   or in Python:  "
         f'openai.OpenAI(base_url="{url}/v1", api_key="none").chat.completions.create('
-        f'model="{model}", messages=[{{"role": "user", "content": "Hello!"}}])'
+        f'model="{model}", messages=[{{"role": "user", "content": "Hello!"}}], temperature=0)'
     )
 
 

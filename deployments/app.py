@@ -58,12 +58,14 @@ def build(args: AppArgs) -> Application:
 def _options(name: str, num_threads: int, longest_request_s: float = 10.0) -> dict[str, Any]:
     """What every deployment sets.
 
-    The environment has to be there before torch is imported. A waiting OpenMP thread sleeps: with
-    spinning, processes that share cores starve each other.
+    The environment has to be there before torch is imported. A waiting OpenMP thread spins for
+    microseconds only: long spinning starves the other processes, none makes every small product
+    wait for a thread to wake up (docs/decisions/0002-waiting-threads.md).
     """
     environment = {
         "OMP_NUM_THREADS": str(num_threads),
         "OMP_WAIT_POLICY": "PASSIVE",
+        "GOMP_SPINCOUNT": "4000",
         "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(_MAX_MESSAGE_BYTES),
     }
     return {

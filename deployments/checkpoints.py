@@ -31,7 +31,8 @@ def check(args: AppArgs) -> Checked:
 
     Raises:
         CheckpointError: a folder is missing or incomplete, or a corrector is another drafter's.
-        ConfigError: an unknown corrector, or more proposals than the drafter makes.
+        ConfigError: an unknown corrector, more proposals than the drafter makes, or a longer
+            context than target or drafter have.
     """
     target_folder = resolve_target(args.target).absolute()
     drafter = None if args.drafter is None else _folder(args.drafter, "drafter")
@@ -42,9 +43,11 @@ def check(args: AppArgs) -> Checked:
     for name in correctors:
         if name not in list(CORRECTORS):
             raise ConfigError("correctors: " + unknown_name("corrector", name, list(CORRECTORS)))
+    config = None if drafter is None else DFlashConfig.load(drafter)
     if drafter is not None:
         _check_belonging(drafter, correctors)
-    most = 0 if drafter is None else DFlashConfig.load(drafter).max_draft_tokens
+    _check_length(args.max_model_len, target_folder, config)
+    most = 0 if config is None else config.max_draft_tokens
     wanted = most if args.num_draft_tokens is None else args.num_draft_tokens
     if wanted > most:
         raise ConfigError(
@@ -68,6 +71,17 @@ def check(args: AppArgs) -> Checked:
     return Checked(args.model_copy(update=update), facts, target_folder)
 
 
+def _check_length(max_model_len: int, target_folder: Path, drafter: DFlashConfig | None) -> None:
+    limits = {"target": read_json(target_folder / "config.json").get("max_position_embeddings")}
+    if drafter is not None:
+        limits["drafter"] = drafter.max_positions
+    for stage, limit in limits.items():
+        if limit is not None and max_model_len > limit:
+            raise ConfigError(
+                f"max_model_len is {max_model_len}, but the {stage} has {limit} positions"
+            )
+
+
 def _check_belonging(drafter: Path, correctors: Mapping[str, str | None]) -> None:
     """Compares what correctors say of their drafter; the replicas would refuse it one by one."""
     present = fingerprint_checkpoint(drafter)
@@ -75,6 +89,11 @@ def _check_belonging(drafter: Path, correctors: Mapping[str, str | None]) -> Non
         if folder is None:
             continue
         trained_for = read_json(Path(folder) / "config.json").get("drafter_fingerprint")
+        if trained_for is None:
+            raise CheckpointError(
+                f"correctors.{name}: {folder} is no corrector checkpoint: its config.json has no "
+                "drafter_fingerprint"
+            )
         if trained_for != present:
             raise CheckpointError(
                 f"correctors.{name}: {folder} was trained for drafter {trained_for}, but the "

@@ -32,7 +32,8 @@ Threads = Annotated[int, Field(ge=1, le=256)]
 class AppArgs(BaseModel):
     """`args` of the application `deployments.app:build`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Strict: YAML has types of its own, and `max_slots: true` is a mistake.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     target: str = Field(
         default=DEFAULT_TARGET,

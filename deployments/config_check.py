@@ -32,10 +32,24 @@ _LATE: dict[str, type[BaseModel]] = {
 }
 
 
+class _NoDuplicates(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping; plain YAML takes the last one silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """See yaml.SafeLoader."""
+        keys = [key.value for key, _ in node.value]
+        for key_node, _ in node.value:
+            if keys.count(key_node.value) > 1:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key_node.value!r} stands twice", key_node.start_mark
+                )
+        return super().construct_mapping(node, deep)
+
+
 def check_file(path: Path) -> None:
     """Raises ConfigError naming every problem of a Serve config file."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), _NoDuplicates)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -62,11 +76,15 @@ def check_config(data: Any) -> list[str]:
         if schema in _LATE.values():
             problems.extend(_type_problems(place, section, schema))
     http = data.get("http_options") or {}
-    if isinstance(http, Mapping) and "host" not in http:
-        problems.append(
-            "http_options.host must be set: without it a config file serves on 0.0.0.0, that is, "
-            "to everybody who can reach this machine. 127.0.0.1 is this machine alone"
-        )
+    if isinstance(http, Mapping):
+        if "host" not in http:
+            problems.append(
+                "http_options.host must be set: without it a config file serves on 0.0.0.0, that "
+                "is, to everybody who can reach this machine. 127.0.0.1 is this machine alone"
+            )
+        port = http.get("port", 8000)
+        if type(port) is not int or not 1 <= port <= 65535:
+            problems.append(f"http_options.port must be 1 to 65535, not {port!r}")
     for index, application in enumerate(data.get("applications") or []):
         if isinstance(application, Mapping):
             problems.extend(_check_application(f"applications[{index}]", application))

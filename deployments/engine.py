@@ -145,7 +145,8 @@ class Engine:
         if self.num_running + self.num_waiting >= self.num_slots + self._settings.max_waiting:
             self.counts.refused += 1
             raise CapacityError(
-                f"all {self.num_slots} slots are taken and {self.num_waiting} requests wait"
+                f"all {self.num_slots} slots are taken and the queue of "
+                f"{self._settings.max_waiting} is full"
             )
         if request.request_id in {lease.request.request_id for lease in self._all_leases()}:
             raise RequestError(f"request {request.request_id!r} is open", field="request_id")

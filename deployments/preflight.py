@@ -38,9 +38,10 @@ def preflight(path: Path) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((options.host, options.port))
-        except OSError as error:
+        except (OSError, OverflowError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ConfigError(
-                f"{path}: cannot listen on {options.host}:{options.port}: {error.strerror}. "
+                f"{path}: cannot listen on {options.host}:{options.port}: {reason}. "
                 "Stop what runs there, or change http_options.port"
             ) from None
 

@@ -64,7 +64,7 @@ def write_target(folder: Path) -> Path:
     return folder
 
 
-def write_drafter(folder: Path, target_folder: Path) -> Path:
+def write_drafter(folder: Path, target_folder: Path, seed: int = 1) -> Path:
     """An untrained DFlash drafter of up to 7 proposals for that target."""
     target = load_tables(target_folder)
     config = DFlashConfig(
@@ -83,7 +83,7 @@ def write_drafter(folder: Path, target_folder: Path) -> Path:
         target_name="tiny",
         target_fingerprint=fingerprint_target(target),
     )
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     save_checkpoint(folder, config, dict(DFlashModel(config, HIDDEN_SIZE).state_dict()))
     return folder
 

@@ -94,7 +94,7 @@ def _steps(stack: Stack, reference: Any) -> dict[str, float]:
 
         def theirs() -> None:
             reference(context[None, :1], past_key_values=past, use_cache=True)
-            past.crop(_CONTEXT)
+            past.crop(-1)
 
         forwards = {"decode1": lambda: ours(1), "verify16": lambda: ours(16), "reference": theirs}
         seconds: dict[str, list[float]] = {name: [] for name in forwards}
@@ -130,6 +130,7 @@ def main(
     chosen = [stack.chat(prompt) for prompt in own_prompts(evaluation=True)[:prompts]]
     for way in ways.values():
         way(chosen[0][:20])  # warm-up
+    steps = _steps(stack, arms.reference)
     arms.stages.reset()
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     num_equal = 0
@@ -149,7 +150,6 @@ def main(
         pairs = zip(seconds[denominator], seconds[numerator], strict=True)
         return [slow / fast for slow, fast in pairs]
 
-    steps = _steps(stack, arms.reference)
     paired = {
         "plain_over_transformers": ratios("plain", "transformers"),
         "speculative_over_transformers": ratios("speculative", "transformers"),

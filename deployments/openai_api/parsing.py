@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dcoco_core.registry import unknown_name
+from dcoco_core.registry import shorten, unknown_name
 from deployments.openai_api.errors import ApiError, invalid
 from deployments.openai_api.neutral import (
     CHAT_NEUTRAL,
@@ -32,7 +32,6 @@ _NESTED: Mapping[str, type[BaseModel]] = {
     "stream_options": StreamOptions,
     "speculation": SpeculationOptions,
 }
-_MAX_SHOWN = 60  # characters of a refused value that the error repeats
 
 
 def parse_chat(body: bytes) -> ChatRequest:
@@ -84,7 +83,7 @@ def _as_api_error(schema: type[BaseModel], neutral: Neutral, error: ValidationEr
     first = error.errors(include_url=False)[0]
     location: tuple[int | str, ...] = first["loc"]
     param = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    param = param.removeprefix(".")
+    param = shorten(param.removeprefix("."))
     match first["type"]:
         case "extra_forbidden":
             *_, name = location
@@ -103,5 +102,4 @@ def _as_api_error(schema: type[BaseModel], neutral: Neutral, error: ValidationEr
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
+    return shorten(json.dumps(value, default=str))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from dcoco_core.registry import unknown_name
+from dcoco_core.registry import shorten, unknown_name
 from dcoco_core.types import Limits, Request, SamplingParams, Speculation
 from deployments.openai_api.backend import ModelFacts
 from deployments.openai_api.errors import ApiError, invalid
@@ -19,7 +19,8 @@ def check_model(name: str, facts: ModelFacts) -> None:
     if name != facts.served_name:
         raise ApiError(
             404,
-            f"The model {name!r} does not exist. This server serves {facts.served_name!r}.",
+            f"The model {shorten(name)!r} does not exist. "
+            f"This server serves {facts.served_name!r}.",
             param="model",
             code="model_not_found",
         )

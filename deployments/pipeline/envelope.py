@@ -108,7 +108,9 @@ def _tensors(envelope: Envelope, kind: Kind) -> dict[str, torch.Tensor]:
 def _to_raw(tensor: torch.Tensor) -> RawTensor:
     import torch
 
-    flat = tensor.detach().to("cpu").contiguous().reshape(-1)
+    # Not contiguous(): a view with one element passes for contiguous whatever its stride is, and
+    # view() then refuses it.
+    flat = tensor.detach().to("cpu").reshape(-1).clone(memory_format=torch.contiguous_format)
     return RawTensor(
         dtype=str(tensor.dtype).removeprefix("torch."),
         shape=tuple(tensor.shape),

@@ -53,6 +53,7 @@ def test_the_topology_decides_what_runs(
     for deployment in found.values():
         environment = deployment.ray_actor_options["runtime_env"]["env_vars"]
         assert environment["OMP_WAIT_POLICY"] == "PASSIVE"
+        assert environment["GOMP_SPINCOUNT"] == "4000"
         assert int(environment["OMP_NUM_THREADS"]) >= 1
         assert deployment.max_ongoing_requests > 1000  # Serve's default is 5
 

@@ -85,3 +85,16 @@ def test_unknown_correctors_are_named(folders: Path) -> None:
     changes = {"correctors": {"dcocoo": None}, "default_corrector": "dcocoo"}
     with pytest.raises(ConfigError, match=r"unknown corrector 'dcocoo'. Did you mean 'dcoco'"):
         check(arguments(folders, **changes))
+
+
+def test_a_corrector_of_another_drafter_is_refused(folders: Path, tmp_path: Path) -> None:
+    other = tiny_model.write_drafter(tmp_path / "other", folders / "target", seed=5)
+    with pytest.raises(CheckpointError, match=r"correctors\.dcoco: .* was trained for drafter"):
+        check(arguments(folders, drafter=str(other)))
+    with pytest.raises(CheckpointError, match="is no corrector checkpoint"):
+        check(arguments(folders, correctors={"none": None, "dcoco": str(folders / "drafter")}))
+
+
+def test_the_context_fits_the_models(folders: Path) -> None:
+    with pytest.raises(ConfigError, match=r"max_model_len is 100000, but the target has \d+ pos"):
+        check(arguments(folders, max_model_len=100_000))

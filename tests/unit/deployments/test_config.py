@@ -112,7 +112,11 @@ def test_the_host_must_be_chosen(config: Any) -> None:
         ((*APPLICATION, "args"), "numerics", "exakt", "'fast' or 'exact'"),
         ((*APPLICATION, "args"), "default_corrector", "dcoco", "unknown default_corrector"),
         ((*APPLICATION, "args"), "draft_deadline_s", float("inf"), "finite"),
+        ((*APPLICATION, "args"), "max_slots", True, "applications[0].args.max_slots: "),
+        ((*APPLICATION, "args"), "max_slots", "8", "applications[0].args.max_slots: "),
         (("http_options",), "port", "http", "http_options.port: "),
+        (("http_options",), "port", 70_000, "http_options.port must be 1 to 65535"),
+        (("http_options",), "port", True, "http_options.port must be 1 to 65535"),
         (APPLICATION, "import_path", "deployments.app:main", "must be 'deployments.app:build'"),
         (DEPLOYMENT, "name", "Verifer", "Did you mean 'Verifier'?"),
         (DEPLOYMENT, "num_replicas", -1, "num_replicas"),
@@ -145,6 +149,9 @@ def test_unreadable_files(tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("a: [")
     with pytest.raises(ConfigError, match="is not valid YAML"):
+        check_file(broken)
+    broken.write_text("a: 1\na: 2")
+    with pytest.raises(ConfigError, match="the key 'a' stands twice"):
         check_file(broken)
     broken.write_text("- 1")
     with pytest.raises(ConfigError, match="must be a mapping"):

@@ -106,3 +106,12 @@ def test_forwarding_an_envelope_loads_no_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_one_element_views_travel() -> None:
+    """One row, one proposal: torch calls such a view contiguous although its stride is not 1."""
+    lattice = lattices.lattice(torch.float32)
+    ids = lattice.candidate_ids[:1, :1]
+    message = Draft(headers=lattice.headers[:1], token_ids=ids[:, :, 0])
+    assert message.token_ids.stride(1) != 1
+    assert torch.equal(decode_draft(travelled(encode(message))).token_ids, message.token_ids)
