@@ -72,11 +72,14 @@ def check(args: AppArgs) -> Checked:
 
 
 def _check_length(max_model_len: int, target_folder: Path, drafter: DFlashConfig | None) -> None:
-    limits = {"target": read_json(target_folder / "config.json").get("max_position_embeddings")}
+    limits = {}
+    stated = read_json(target_folder / "config.json").get("max_position_embeddings")
+    if isinstance(stated, int):
+        limits["target"] = stated
     if drafter is not None:
         limits["drafter"] = drafter.max_positions
     for stage, limit in limits.items():
-        if limit is not None and max_model_len > limit:
+        if max_model_len > limit:
             raise ConfigError(
                 f"max_model_len is {max_model_len}, but the {stage} has {limit} positions"
             )
