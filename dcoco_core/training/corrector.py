@@ -10,7 +10,6 @@ what ships.
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,23 +20,20 @@ import torch
 
 from dcoco_core.correctors.checkpoint import Belonging
 from dcoco_core.correctors.trainable import TrainableCorrector
-from dcoco_core.errors import ConfigError
 from dcoco_core.training.blocks import Blocks
 from dcoco_core.training.corrector_eval import accepted_greedily, expected_length
+from dcoco_core.training.schedule import Schedule
 from dcoco_core.training.state import Ema, Progress, load_state, save_state
 
 
 @dataclass(frozen=True, slots=True)
-class CorrectorRecipe:
-    """How to train. The run ends when `minutes` or `steps` are spent, whichever is set.
+class CorrectorRecipe(Schedule):
+    """How to train.
 
     `soft_share` of the loss compares with the target's probabilities, the rest with the recorded
     token. `patience` evaluations in a row without a better one also end the run.
     """
 
-    minutes: float | None = None
-    steps: int | None = None
-    learning_rate: float = 2e-3
     warmup: float = 0.03
     weight_decay: float = 0.05
     soft_share: float = 1.0
@@ -46,24 +42,6 @@ class CorrectorRecipe:
     patience: int = 8
     ema_decay: float = 0.99
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if (self.minutes is None) == (self.steps is None):
-            raise ConfigError("set one of minutes and steps")
-
-    def spent(self, progress: Progress) -> float:
-        """The spent part of the budget; 1 ends the run."""
-        if self.steps is not None:
-            return progress.step / self.steps
-        assert self.minutes is not None
-        return progress.elapsed_s / (60 * self.minutes)
-
-    def learning_rate_at(self, spent: float) -> float:
-        """Linear warm-up, then a cosine down to zero."""
-        if spent < self.warmup:
-            return self.learning_rate * max(spent, 1e-3) / self.warmup
-        place = min(1.0, (spent - self.warmup) / (1 - self.warmup))
-        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * place))
 
 
 class CorrectorTrainer:

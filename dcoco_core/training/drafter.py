@@ -8,7 +8,6 @@ blocks of several lengths are trained, and an average of the weights is what shi
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ import torch
 
 from dcoco_core.drafters.dflash.checkpoint import save_checkpoint
 from dcoco_core.drafters.dflash.model import DFlashModel
-from dcoco_core.errors import ConfigError
 from dcoco_core.training.drafter_batch import (
     BlockBatch,
     batch_generator,
@@ -28,24 +26,20 @@ from dcoco_core.training.drafter_batch import (
 )
 from dcoco_core.training.drafter_eval import evaluate, run_blocks
 from dcoco_core.training.drafter_loss import head_cross_entropy, soft_targets
+from dcoco_core.training.schedule import Schedule
 from dcoco_core.training.shards import ShardReader
 from dcoco_core.training.state import Ema, Progress, load_state, save_state
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """How to train. The run ends after `minutes` of training or `steps`, whichever is set.
+class Recipe(Schedule):
+    """How to train.
 
-    The learning rate's schedule is a function of the part of that budget that is spent.
     `block_lengths` are proposals per block; one is drawn per step, so that the drafter knows every
     length it will be asked for (its block rows see each other, so the length matters).
     """
 
-    minutes: float | None = None
-    steps: int | None = None
-    learning_rate: float = 2e-3
     final_learning_rate: float = 0.02
-    warmup: float = 0.04
     weight_decay: float = 0.05
     gamma: float = 4.0
     block_lengths: tuple[int, ...] = (4, 4, 7)
@@ -57,25 +51,6 @@ class Recipe:
     seed: int = 0
     autocast: bool = True
     evaluate_every_s: float = 240.0
-
-    def __post_init__(self) -> None:
-        if (self.minutes is None) == (self.steps is None):
-            raise ConfigError("set one of minutes and steps")
-
-    def spent(self, progress: Progress) -> float:
-        """The spent part of the budget; 1 ends the run."""
-        if self.steps is not None:
-            return progress.step / self.steps
-        assert self.minutes is not None
-        return progress.elapsed_s / (60 * self.minutes)
-
-    def learning_rate_at(self, spent: float) -> float:
-        """Linear warm-up, then a cosine down to final_learning_rate of the peak."""
-        if spent < self.warmup:
-            return self.learning_rate * max(spent, 1e-3) / self.warmup
-        place = min(1.0, (spent - self.warmup) / (1 - self.warmup))
-        low = self.final_learning_rate
-        return self.learning_rate * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * place)))
 
 
 @dataclass(frozen=True, slots=True)
