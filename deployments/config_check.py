@@ -46,8 +46,8 @@ class _NoDuplicates(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def check_file(path: Path) -> None:
-    """Raises ConfigError naming every problem of a Serve config file."""
+def check_file(path: Path) -> dict[str, Any]:
+    """What a Serve config file says. Raises ConfigError naming every problem of it."""
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), _NoDuplicates)
     except OSError as error:
@@ -57,6 +57,7 @@ def check_file(path: Path) -> None:
     problems = check_config(data)
     if problems:
         raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
+    return dict(data)
 
 
 def check_config(data: Any) -> list[str]:

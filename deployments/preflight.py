@@ -10,7 +10,6 @@ import socket
 import sys
 from pathlib import Path
 
-import yaml
 from ray.serve.schema import HTTPOptionsSchema
 
 from dcoco_core.errors import ConfigError, DcocoError
@@ -26,8 +25,7 @@ def preflight(path: Path) -> None:
         CheckpointError: a model folder is missing or incomplete.
         ConfigError: a wrong file, arguments that do not fit the checkpoints, or a taken port.
     """
-    check_file(path)
-    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    data = check_file(path)
     for application in data["applications"]:
         try:
             check(AppArgs.model_validate(application.get("args") or {}))
