@@ -105,17 +105,13 @@ serve: model ## serve the default model on 127.0.0.1:8000; Ctrl-C stops it
 	@$(PY) -m deployments.preflight serve_config.yaml
 	@exec $(VENV)/bin/serve run serve_config.yaml
 
-# Minutes of training; text and recorded states go to data/, checkpoints to runs/.
-DRAFTER_MINUTES ?= 30
-CORRECTOR_MINUTES ?= 10
+# Text, checkpoints and finished weights go to the folder that the campaign names.
+CAMPAIGN ?= configs/training/smollm2-135m.yaml
+MINUTES ?= 120
 
 .PHONY: train
-train: model ## answer prompts, record states, train drafter and corrector; resumable
-	@$(PY) -m dcoco_core.training generate --out data/answers.jsonl.gz
-	@test -e data/shards/run.json || $(PY) -m dcoco_core.training prepare --answers data/answers.jsonl.gz --out data/shards
-	@$(PY) -m dcoco_core.training drafter --shards data/shards --out runs/drafter --minutes $(DRAFTER_MINUTES)
-	@$(PY) -m dcoco_core.training corrector --name dcoco --drafter runs/drafter/checkpoint \
-	  --shards data/shards --out runs/dcoco --minutes $(CORRECTOR_MINUTES)
+train: model $(PROMPTS) ## text, drafter and all correctors in MINUTES; kept in weights/ if better
+	@$(PY) -m dcoco_core.training campaign $(CAMPAIGN) --minutes $(MINUTES) --install weights
 
 .PHONY: clean
 clean: ## remove caches and build outputs; keeps .venv, data/ and runs/

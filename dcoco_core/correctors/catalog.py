@@ -44,11 +44,44 @@ def _none(source: CorrectorSource) -> Corrector:
     return NoneCorrector()
 
 
+@CORRECTORS.register("dcoco-paper")  # the same class, trained with the published design
 @CORRECTORS.register("dcoco")
 def _dcoco(source: CorrectorSource) -> Corrector:
     from dcoco_core.correctors.dcoco.checkpoint import load_dcoco
 
     return load_dcoco(source.required_folder, source.embedding, source.drafter_fingerprint)
+
+
+@CORRECTORS.register("dflash2-selector")
+def _dflash2_selector(source: CorrectorSource) -> Corrector:
+    from dcoco_core.correctors.dflash2.checkpoint import load_selector
+
+    return load_selector(source.required_folder, source.embedding, source.drafter_fingerprint)
+
+
+@CORRECTORS.register("lilicorr")
+def _lilicorr(source: CorrectorSource) -> Corrector:
+    from dcoco_core.correctors.lilicorr.checkpoint import load_lilicorr
+
+    return load_lilicorr(source.required_folder, source.embedding, source.drafter_fingerprint)
+
+
+@CORRECTORS.register("domino")
+def _domino(source: CorrectorSource) -> Corrector:
+    from dcoco_core.correctors.domino.checkpoint import load_domino
+
+    return load_domino(source.required_folder, source.embedding, source.drafter_fingerprint)
+
+
+@CORRECTORS.register("dspark-vanilla")
+@CORRECTORS.register("dspark-gated")
+@CORRECTORS.register("dspark-rnn")
+def _dspark(source: CorrectorSource) -> Corrector:
+    from dcoco_core.correctors.dspark.checkpoint import load_dspark
+
+    head_type = source.name.removeprefix("dspark-")
+    folder = source.required_folder
+    return load_dspark(folder, head_type, source.embedding, source.drafter_fingerprint)
 
 
 def load_corrector(
@@ -63,7 +96,7 @@ def load_corrector(
     Args:
         name: one of CORRECTORS.
         folder: its checkpoint; None for a corrector without weights.
-        embedding: [V, H] input embedding of the target. Only a projection of it is kept.
+        embedding: [V, H] input embedding of the target. Most keep a projection of it only.
         drafter_fingerprint: of the drafter it will correct, compared with the checkpoint's.
 
     Raises:

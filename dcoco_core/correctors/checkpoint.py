@@ -7,14 +7,22 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from dcoco_core.errors import CheckpointError
+from dcoco_core.correctors.options import from_values
+from dcoco_core.errors import CheckpointError, ConfigError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    ConfigT = TypeVar("ConfigT", bound=DataclassInstance)
+else:
+    ConfigT = TypeVar("ConfigT")
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -48,7 +56,9 @@ def save_checkpoint(
     """Writes both files, each at once, the configuration last."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
-        name: tensor.detach().to("cpu", torch.bfloat16).contiguous()
+        name: tensor.detach()
+        .to("cpu", torch.bfloat16 if tensor.is_floating_point() else tensor.dtype)
+        .contiguous()
         for name, tensor in module.state_dict().items()
     }
     partial = folder / f"{WEIGHTS_FILE}.partial"
@@ -93,8 +103,23 @@ def read_options(
     return options
 
 
+def read_config(
+    folder: Path,
+    architecture: str,
+    config_type: type[ConfigT],
+    embedding: torch.Tensor,
+    drafter_fingerprint: str | None,
+) -> ConfigT:
+    """The `corrector` section as a `config_type`. Other arguments and errors as in read_options."""
+    options = read_options(folder, architecture, embedding, drafter_fingerprint)
+    try:
+        return from_values(config_type, options)
+    except ConfigError as error:
+        raise CheckpointError(f"{folder / CONFIG_FILE}: {error}") from None
+
+
 def load_parameters(module: nn.Module, folder: Path) -> None:
-    """Fills every parameter of `module`, in its own dtype, from model.safetensors.
+    """Fills every parameter and buffer of `module`, in its own dtype, from model.safetensors.
 
     Raises:
         CheckpointError: a damaged file, or tensor names or shapes that differ.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dcoco_core.evaluation.bootstrap import Estimate, Sample
@@ -18,7 +18,7 @@ from dcoco_core.evaluation.statistics import (
 )
 from dcoco_core.metrics import SpeculationRecord
 
-BASE = "none"
+BASE, DCOCO = "none", "dcoco"
 SEQUENTIAL = ("domino", "dspark-vanilla", "dspark-gated", "dspark-rnn")
 """Correctors that take a step of a network per position."""
 ALL_SETS = "all sets"
@@ -45,13 +45,15 @@ class SetFigures:
     """One set in one setting.
 
     `loop_share` is the share of answers that repeat themselves; `without_loops` leaves them out,
-    and is None where every answer loops. Recall is per place in the block.
+    and is None where every answer loops. `dcoco_over` is the ratio of dcoco's acceptance length to
+    that of every other corrector, paired by prompt. Recall is per place in the block.
     """
 
     n: int
     num_tokens: float
     loop_share: float
     correctors: dict[str, CorrectorFigures]
+    dcoco_over: dict[str, Estimate]
     without_loops: dict[str, Estimate] | None
     recall_at_1: list[float]
     recall_at_16: list[float]
@@ -70,6 +72,11 @@ def set_figures(results: Sequence[RequestResult]) -> SetFigures:
         num_tokens=sum(result.num_tokens for result in results) / len(results),
         loop_share=sum(result.loops for result in results) / len(results),
         correctors={name: _corrector(name, names, sample, results) for name in names},
+        dcoco_over={
+            name: sample.estimate(ratio(DCOCO, name))
+            for name in names
+            if DCOCO in names and name not in (DCOCO, ORACLE)
+        },
         without_loops=None
         if quiet is None
         else {name: quiet.estimate(mean_length(name)) for name in names},
@@ -98,14 +105,15 @@ def best_sequential(figures: SetFigures) -> str | None:
     )
 
 
-def ratio_of(
-    results: Sequence[RequestResult], corrector: str, other: str | None
-) -> Estimate | None:
-    """Mean acceptance length of one over another, over all sets; None if one is missing."""
-    names = results[0].records if results else {}
-    if other is None or corrector not in names or other not in names:
-        return None
-    return sample_of(results, [corrector, other]).estimate(ratio(corrector, other))
+def sets_longer(figures: Mapping[str, SetFigures]) -> dict[str, int]:
+    """By corrector, the sets where the interval of its ratio to `none` is above 1."""
+    sets = [found for name, found in figures.items() if name != ALL_SETS]
+    names = [name for name in figures[ALL_SETS].correctors if name not in (BASE, ORACLE)]
+    return {name: sum(_is_longer(found.correctors[name]) for found in sets) for name in names}
+
+
+def _is_longer(figures: CorrectorFigures) -> bool:
+    return figures.ratio is not None and figures.ratio.low > 1.0
 
 
 def _corrector(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dcoco_core.decode import decode
 from dcoco_core.errors import ConfigError
+from dcoco_core.evaluation.plain import answer_plainly, noise_key_of
 from dcoco_core.evaluation.replay import NUM_ORACLE_CANDIDATES, Recorded, replay
 from dcoco_core.evaluation.results import RequestResult
 from dcoco_core.evaluation.sets import EvalSet
 from dcoco_core.evaluation.settings import Setting
 from dcoco_core.evaluation.stack import Stack
 from dcoco_core.metrics import SpeculationRecord
-from dcoco_core.training.answers import read_answers
-from dcoco_core.training.generate import GenerateSettings, Question, answer_request, generate
+from dcoco_core.training.generate import Question
 from dcoco_core.types import Limits, Request, SamplingParams, Speculation
 
 
@@ -25,7 +25,8 @@ class Sizes:
 
     Attributes:
         prompts: of each set, at most; None for the set's own size.
-        max_tokens: an answer's cap, where the setting has no longer one.
+        max_tokens: an answer's cap where the target does not reason.
+        reasoning_tokens: the same where it does.
         max_prompt_tokens: longer prompts are left out.
         num_draft_tokens: proposals of a block, all of which a round verifies.
         num_rows: answers that are decoded together.
@@ -33,23 +34,14 @@ class Sizes:
 
     prompts: int | None = None
     max_tokens: int = 256
+    reasoning_tokens: int = 512
     max_prompt_tokens: int = 768
     num_draft_tokens: int = 7
     num_rows: int = 32
 
     def cap(self, setting: Setting) -> int:
         """The longest answer in a setting."""
-        return setting.cap(self.max_tokens)
-
-    def generate_settings(self, setting: Setting) -> GenerateSettings:
-        """The same for plain decoding; no filter but the temperature."""
-        return GenerateSettings(
-            temperatures=(setting.temperature,),
-            top_k=0,
-            max_tokens=self.cap(setting),
-            num_rows=self.num_rows,
-            max_prompt_tokens=self.max_prompt_tokens,
-        )
+        return self.reasoning_tokens if setting.is_reasoning else self.max_tokens
 
 
 def questions_of(stack: Stack, one: EvalSet, setting: Setting, sizes: Sizes) -> list[Question]:
@@ -78,34 +70,27 @@ def recorded_answers(
     setting: Setting,
     sizes: Sizes,
     path: Path,
+    on_answer: Callable[[], None] = lambda: None,
 ) -> list[Recorded]:
-    """Plain answers to `questions`, out of a file; those it lacks are made and added to it."""
-    plain = sizes.generate_settings(setting)
-    stop_ids = stack.tokenizer.eos_token_ids
-    for _ in generate(stack.target, questions, stop_ids, path, plain):
-        pass
-    texts = {answer.prompt_ids: answer.response_ids for answer in read_answers(path)}
-    speculation = Speculation(sizes.num_draft_tokens)
-    requests = [answer_request(str(n), one, stop_ids, plain) for n, one in enumerate(questions)]
-    return [
-        Recorded(replace(request, speculation=speculation), texts[request.prompt_ids])
-        for request in requests
-    ]
+    """Plain answers to `questions`, out of a file; those it lacks are made and added to it.
+
+    `on_answer` is called after each that is made.
+    """
+    limits = Limits(sizes.cap(setting), stack.tokenizer.eos_token_ids)
+    requests = []
+    for number, question in enumerate(questions):
+        key = noise_key_of(question.prompt_ids)
+        sampling = SamplingParams(setting.temperature, seed=key, noise_key=key)
+        speculation = Speculation(sizes.num_draft_tokens)
+        requests.append(Request(str(number), question.prompt_ids, limits, sampling, speculation))
+    texts = answer_plainly(stack, requests, path, sizes.num_rows, on_answer)
+    return [Recorded(request, texts[request.prompt_ids]) for request in requests]
 
 
 def measure_replayed(
-    stack: Stack,
-    questions: Sequence[Question],
-    setting: Setting,
-    sizes: Sizes,
-    answers: Path,
+    stack: Stack, questions: Sequence[Question], recorded: Sequence[Recorded], sizes: Sizes
 ) -> Iterator[RequestResult]:
-    """Answers `questions` plainly, or takes the answers in a file, and replays them.
-
-    Every corrector of the stack and the oracle are judged on the same answer. `answers` is added
-    to, and can be used again with another drafter or other correctors.
-    """
-    recorded = recorded_answers(stack, questions, setting, sizes, answers)
+    """Replays the recorded answers to `questions`: every corrector of the stack and the oracle."""
     drafter = stack.drafter(sizes.num_draft_tokens, sizes.num_rows, NUM_ORACLE_CANDIDATES)
     found = replay(
         recorded, stack.target, stack.projection, drafter, stack.correctors, sizes.num_rows
@@ -129,6 +114,15 @@ def decode_speculatively(
         )
         for number, question in enumerate(questions)
     ]
+    for request_id, response_ids, record in decode_requests(stack, requests, corrector, sizes):
+        question = questions[int(request_id)]
+        yield RequestResult.of_decoded(question, response_ids, corrector, record)
+
+
+def decode_requests(
+    stack: Stack, requests: Sequence[Request], corrector: str, sizes: Sizes
+) -> Iterator[tuple[str, tuple[int, ...], SpeculationRecord]]:
+    """Drafts, corrects and verifies; yields (request id, answer, counters) as requests end."""
     verifier = stack.verifier(sizes.num_rows)
     drafter = stack.drafter(sizes.num_draft_tokens, sizes.num_rows)
     tokens: dict[str, list[int]] = {}
@@ -138,6 +132,4 @@ def decode_speculatively(
         record = records.setdefault(verdict.request_id, SpeculationRecord())
         record.add(verdict)
         if verdict.finish_reason is not None:
-            question = questions[int(verdict.request_id)]
-            response_ids = tuple(tokens.pop(verdict.request_id))
-            yield RequestResult.of_decoded(question, response_ids, corrector, record)
+            yield verdict.request_id, tuple(tokens.pop(verdict.request_id)), record

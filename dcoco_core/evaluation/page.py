@@ -1,153 +1,196 @@
-"""The page of an evaluation: tables in Markdown, plots beside it."""
+"""The page of an evaluation: every table and plot of a report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 
-from dcoco_core.evaluation.figures import (
-    ALL_SETS,
-    BASE,
-    CorrectorFigures,
-    SetFigures,
-    best_sequential,
-)
-from dcoco_core.evaluation.replay import ORACLE
-from dcoco_core.evaluation.report import GREEDY, Report
+from dcoco_core.evaluation.document import Block, Heading, Items, Paragraph, Plot, Table
+from dcoco_core.evaluation.figures import ALL_SETS, DCOCO, SetFigures, sets_longer
+from dcoco_core.evaluation.report import Report
 from dcoco_core.evaluation.timing import STAGES
 
-_INTRODUCTION = """# Acceptance and speed of the correctors
+TIMES = "times"
 
-Made by `make eval`; all digits are in [evaluation.json](evaluation.json).
-
+_INTRODUCTION = """\
 Acceptance length is the number of tokens committed per target pass, the target's own token
-included. A set's figure is the mean over its requests, that of *all sets* the mean over sets.
+included. A set's figure is the mean over its requests, that of "all sets" the mean over sets.
 Brackets are 95% bootstrap intervals over requests, comparisons are paired by prompt. Every block
-has {num_draft_tokens} proposals, and all of them are verified. *oracle* always picks the right one
-of the drafter's 16 candidates where it is among them: no corrector can do better. An answer loops
-if it has over 60 tokens and fewer than 40% of them are distinct.
-"""
+has {num_draft_tokens} proposals, and all of them are verified. The "oracle" always picks the right
+one of the drafter's 16 candidates where it is among them: no corrector can do better. An answer
+loops if it has over 60 tokens and fewer than 40% of them are distinct. All digits are in
+evaluation.json."""
+_CHECK = """\
+Settings that are replayed take one recorded answer for all correctors. Some of those prompts were
+also really decoded with each: how many gave the recorded text, and how many of these took the very
+rounds that the replay found."""
 
 
-def markdown(report: Report, plots: Sequence[str]) -> str:
+def page(report: Report, plots: Mapping[str, Sequence[str]]) -> Iterator[Block]:
     """Tables of every setting, then times, then where it all comes from.
 
     Args:
         report: the figures.
-        plots: file names of plots that lie beside the page.
+        plots: file names, by setting and TIMES, of plots that lie beside the page.
     """
-    return "\n".join(_lines(report, plots)) + "\n"
-
-
-def _lines(report: Report, plots: Sequence[str]) -> Iterator[str]:
-    yield _INTRODUCTION.format(num_draft_tokens=report.sizes.num_draft_tokens)
-    if report.dcoco_over_sequential is not None:
-        best = best_sequential(report.settings[GREEDY][ALL_SETS])
-        yield f"dcoco / {best} (the best sequential one), greedy: {report.dcoco_over_sequential}\n"
-    for plot in plots:
-        yield f"![{Path(plot).stem}]({plot})\n"
+    yield Heading("Acceptance and speed of the correctors", 1)
+    yield Paragraph(_INTRODUCTION.format(num_draft_tokens=report.sizes.num_draft_tokens))
+    yield from _overview(report)
     for name, figures in report.settings.items():
-        yield f"## {name}\n"
+        yield Heading(name)
+        yield from map(Plot, plots.get(name, ()))
         yield from _by_set(figures)
         yield from _together(figures)
-    yield from _times(report)
+    yield from _decoding(report)
+    yield from _stages(report)
+    yield from map(Plot, plots.get(TIMES, ()))
+    yield from _checks(report)
     yield from _origin(report)
 
 
-def _by_set(figures: Mapping[str, SetFigures]) -> Iterator[str]:
+def _overview(report: Report) -> Iterator[Block]:
+    rows = []
+    for name, figures in report.settings.items():
+        total, longer = figures[ALL_SETS], sets_longer(figures)
+        found = total.correctors.get(DCOCO)
+        best = report.dcoco_over_sequential(name)
+        rows.append(
+            [
+                name,
+                str(total.n),
+                _optional(found and found.ratio),
+                f"{longer[DCOCO]} of {len(figures) - 1}" if DCOCO in longer else "",
+                f"{best[1]} ({best[0]})" if best else "",
+                _optional(found and found.captured_gap),
+            ]
+        )
+    header = ["setting", "n", "dcoco / none", "sets above 1", "dcoco / best sequential"]
+    yield Table([*header, "gap to the oracle captured"], rows)
+
+
+def _by_set(figures: Mapping[str, SetFigures]) -> Iterator[Block]:
     names = list(figures[ALL_SETS].correctors)
-    rows = (
-        [one, str(f.n), f"{f.loop_share:.0%}"]
+    rows = [
+        [one, str(f.n), f"{f.num_tokens:.0f}", f"{f.loop_share:.0%}"]
         + [str(f.correctors[name].acceptance_length) for name in names]
         for one, f in figures.items()
-    )
-    yield from _table(["set", "n", "loops", *names], rows)
-    sets = [found for one, found in figures.items() if one != ALL_SETS]
-    counts = ", ".join(
-        f"{name} {sum(_is_longer(found.correctors[name]) for found in sets)}"
-        for name in names
-        if name not in (BASE, ORACLE)
-    )
-    if counts:
-        yield f"Sets of {len(sets)} where the interval of the ratio is above 1: {counts}.\n"
+    ]
+    yield Table(["set", "n", "tokens", "loops", *names], rows)
+    compared = [name for name in names if figures[ALL_SETS].correctors[name].ratio is not None]
+    if compared:
+        yield Paragraph("Ratio to the uncorrected draft:")
+        ratios = [
+            [one, *(_optional(f.correctors[name].ratio) for name in compared)]
+            for one, f in figures.items()
+        ]
+        yield Table(["set", *compared], ratios)
+        counts = ", ".join(f"{name} {count}" for name, count in sets_longer(figures).items())
+        yield Paragraph(
+            f"Sets of {len(figures) - 1} where the interval of the ratio is above 1: {counts}."
+        )
 
 
-def _is_longer(figures: CorrectorFigures) -> bool:
-    return figures.ratio is not None and figures.ratio.low > 1.0
-
-
-def _together(figures: Mapping[str, SetFigures]) -> Iterator[str]:
+def _together(figures: Mapping[str, SetFigures]) -> Iterator[Block]:
     total = figures[ALL_SETS]
-    yield "All sets; ratio, difference and captured gap are against the uncorrected draft.\n"
-    rows = (
-        [name, str(f.pooled), str(total.without_loops[name]) if total.without_loops else ""]
-        + [_optional(estimate) for estimate in (f.ratio, f.difference, f.captured_gap)]
-        for name, f in total.correctors.items()
+    yield Paragraph(
+        "All sets; ratio, difference and captured gap (the share of the way to the oracle) are "
+        "against the uncorrected draft."
     )
-    header = ["corrector", "pooled", "without loops", "ratio", "difference", "gap captured"]
-    yield from _table(header, rows)
+    rows = [
+        [name, str(f.acceptance_length), str(f.pooled)]
+        + [str(total.without_loops[name]) if total.without_loops else ""]
+        + [_optional(estimate) for estimate in (f.ratio, f.difference, f.captured_gap)]
+        + [_optional(total.dcoco_over.get(name))]
+        for name, f in total.correctors.items()
+    ]
+    header = ["corrector", "mean", "pooled", "without loops", "ratio", "difference"]
+    yield Table([*header, "gap captured", "dcoco over it"], rows)
     shares = {name: f.per_position for name, f in total.correctors.items()}
-    yield "Accepted / drafted, at each place of the block:\n"
-    yield from _by_place("corrector", shares)
+    yield Paragraph("Accepted / drafted, at each place of the block:")
+    yield _by_place("corrector", shares)
     if total.recall_at_1:
-        yield "How often the drafter's first, or one of its first 16 candidates is right:\n"
-        yield from _by_place("recall", {"@1": total.recall_at_1, "@16": total.recall_at_16})
+        yield Paragraph(
+            "How often the drafter's first, or one of its first 16 candidates is right:"
+        )
+        yield _by_place("recall", {"@1": total.recall_at_1, "@16": total.recall_at_16})
     if total.by_verified:
-        yield "Acceptance length if only the first proposals of each block are verified:\n"
-        yield from _by_place("corrector", total.by_verified)
+        yield Paragraph("Acceptance length if only the first proposals of each block are verified:")
+        yield _by_place("corrector", total.by_verified)
 
 
-def _times(report: Report) -> Iterator[str]:
-    if report.decoding:
-        yield "## Speed of one client\n"
-        n = next(iter(report.decoding.values())).tokens_per_s.n
-        yield f"Greedy, real decoding of {n} prompts, in turns; stages are ms per round.\n"
-        rows = (
-            [name, str(t.tokens_per_s), str(t.over_plain)]
-            + [_optional(t.stage_ms.get(stage)) for stage in STAGES]
-            + [_optional(t.correct_over_round)]
-            for name, t in report.decoding.items()
-        )
-        header = ["corrector", "tokens/s", "over plain", *STAGES, "correct / round"]
-        yield from _table(header, rows)
+def _decoding(report: Report) -> Iterator[Block]:
+    if not report.decoding:
+        return
+    yield Heading("Speed of one client")
+    first = next(iter(report.decoding.values()))
+    yield Paragraph(
+        f"Greedy, real decoding of {first.total.tokens_per_s.n} prompts, in turns; stages are ms "
+        "per round."
+    )
+    rows = [
+        [name, str(t.total.tokens_per_s), str(t.total.over_plain)]
+        + [_optional(t.total.stage_ms.get(stage)) for stage in STAGES]
+        + [_optional(t.total.correct_over_round)]
+        for name, t in report.decoding.items()
+    ]
+    header = ["corrector", "tokens/s", "over plain", *STAGES, "correct / round"]
+    yield Table(header, rows)
+    by_set = [
+        [one, str(first.by_set[one].tokens_per_s.n)]
+        + [f"{times.by_set[one].tokens_per_s.value:.1f}" for times in report.decoding.values()]
+        for one in first.by_set
+    ]
+    yield Paragraph("Tokens/s by set:")
+    yield Table(["set", "n", *report.decoding], by_set)
+
+
+def _stages(report: Report) -> Iterator[Block]:
     for times in report.stages:
-        yield f"## Stages at {times.num_rows} row{'s' if times.num_rows > 1 else ''}\n"
-        yield f"Median ms: verify {times.verify_ms:.2f}, draft {times.draft_ms:.2f}.\n"
-        rows = (
-            [name, f"{ms:.3f}", f"{times.correct_over_rest(name):.4f}"]
+        yield Heading(f"Stages at {times.num_rows} row{'s' if times.num_rows > 1 else ''}")
+        yield Paragraph(
+            f"Median ms of {times.num_repeats} repeats, with quartiles: verify {times.verify_ms}, "
+            f"draft {times.draft_ms}."
+        )
+        rows = [
+            [name, str(ms), f"{times.correct_over_rest(name):.4f}"]
             for name, ms in times.correct_ms.items()
-        )
-        yield from _table(["corrector", "ms", "over draft + verify"], rows)
+        ]
+        yield Table(["corrector", "correct, ms", "over draft + verify"], rows)
 
 
-def _origin(report: Report) -> Iterator[str]:
-    yield "## Where the figures come from\n"
-    for key, value in (report.provenance | report.stack | asdict(report.sizes)).items():
-        yield f"- {key}: {value}"
+def _checks(report: Report) -> Iterator[Block]:
+    if not report.checks:
+        return
+    yield Heading("Replay against real decoding")
+    yield Paragraph(_CHECK)
+    rows = [
+        [setting, name, str(c.num_prompts), str(c.num_same_text), str(c.num_same_counters)]
+        for setting, checks in report.checks.items()
+        for name, c in checks.items()
+    ]
+    yield Table(["setting", "corrector", "n", "same text", "same rounds"], rows)
+
+
+def _origin(report: Report) -> Iterator[Block]:
+    yield Heading("Where the figures come from")
+    facts = report.provenance | report.stack | asdict(report.sizes)
+    yield Items([f"{key}: {value}" for key, value in facts.items()])
     if report.overlap:
-        yield "\nTraining prompts that are, or share 13 words in a row with, evaluation prompts:\n"
-        rows = (
-            [name, str(o.num_training), str(o.num_exact), str(o.num_shared_words)]
-            for name, o in report.overlap.items()
+        yield Paragraph(
+            "Prompts on the training side that are, or share 13 words in a row with, evaluation "
+            "prompts, and how many of them training leaves out:"
         )
-        yield from _table(["source", "prompts", "the same", "13 words"], rows)
+        rows = [
+            [name, *map(str, (o.num_training, o.num_exact, o.num_shared_words, o.num_copied))]
+            for name, o in report.overlap.items()
+        ]
+        yield Table(["source", "prompts", "the same", "13 words", "left out"], rows)
 
 
-def _by_place(
-    kind: str, shares: Mapping[str, Sequence[float] | Sequence[float | None]]
-) -> Iterator[str]:
+def _by_place(kind: str, shares: Mapping[str, Sequence[float] | Sequence[float | None]]) -> Table:
     width = max(len(values) for values in shares.values())
-    rows = ([name, *map(_optional, values)] for name, values in shares.items())
-    yield from _table([kind, *(str(place + 1) for place in range(width))], rows)
-
-
-def _table(header: Sequence[str], rows: Iterable[list[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(header)} |"
-    yield "|" + "---|" * len(header)
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-    yield ""
+    rows = [[name, *map(_optional, values)] for name, values in shares.items()]
+    return Table([kind, *(str(place + 1) for place in range(width))], rows)
 
 
 def _optional(value: object) -> str:

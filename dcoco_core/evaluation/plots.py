@@ -9,13 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dcoco_core.evaluation.figures import ALL_SETS, SetFigures
+from dcoco_core.evaluation.stage_times import StageTimes
 
 
 def write_plots(folder: Path, setting: str, figures: Mapping[str, SetFigures]) -> list[str]:
     """Acceptance by set, by place in the block and by verified length; returns the file names."""
     folder.mkdir(parents=True, exist_ok=True)
     total = figures[ALL_SETS]
-    plots = {"by-set": Figure((11, 4.5), layout="constrained")}
+    plots = {"by-set": Figure((14, 5), layout="constrained")}
     _bars(plots["by-set"].add_subplot(title=f"Acceptance length, {setting}"), figures)
 
     plots["by-place"] = Figure((6, 4), layout="constrained")
@@ -30,6 +31,32 @@ def write_plots(folder: Path, setting: str, figures: Mapping[str, SetFigures]) -
     for kind, plot in plots.items():
         plot.savefig(folder / f"{setting}-{kind}.png", dpi=110)
     return [f"{setting}-{kind}.png" for kind in plots]
+
+
+def write_time_plots(folder: Path, stages: Sequence[StageTimes]) -> list[str]:
+    """Correction times by corrector, a group of bars for each batch size; the file's name."""
+    if not stages:
+        return []
+    plot = Figure((9, 4), layout="constrained")
+    axes = plot.add_subplot(title="Correction time, median and quartiles", ylabel="ms")
+    width = 0.8 / len(stages)
+    for place, times in enumerate(stages):
+        spreads = list(times.correct_ms.values())
+        axes.bar(
+            [number + place * width for number in range(len(spreads))],
+            [spread.median for spread in spreads],
+            width,
+            yerr=[[s.median - s.low for s in spreads], [s.high - s.median for s in spreads]],
+            label=f"{times.num_rows} rows",
+            error_kw={"linewidth": 0.8},
+        )
+    names = list(stages[0].correct_ms)
+    axes.set_xticks(range(len(names)), names, rotation=25, ha="right")
+    axes.set_yscale("log")
+    axes.legend(fontsize="small")
+    folder.mkdir(parents=True, exist_ok=True)
+    plot.savefig(folder / "correction-times.png", dpi=110)
+    return ["correction-times.png"]
 
 
 def _bars(axes: Axes, figures: Mapping[str, SetFigures]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from dcoco_core.evaluation.measure import (
     decode_speculatively,
     measure_replayed,
     questions_of,
+    recorded_answers,
 )
 from dcoco_core.evaluation.results import (
     RequestResult,
@@ -26,6 +27,10 @@ from dcoco_core.evaluation.sets import EvalSet
 from dcoco_core.evaluation.settings import Setting
 from dcoco_core.evaluation.stack import Stack
 from dcoco_core.training.generate import Question
+
+_REPLAYED_COST, _DECODED_COST = 3.0, 4.0
+"""Rough work per token of an answer, in target rows: answering plainly, a pass over prompt and
+answer and a draft after every token; or a block in every round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +72,40 @@ class EvaluationRun:
 
     def __init__(self, stack: Stack, folder: Path) -> None:
         self._stack, self._folder = stack, folder
+        self._questions: dict[tuple[str, Setting, Sizes], list[Question]] = {}
 
-    def measure(self, unit: Unit) -> list[RequestResult]:
-        """The unit's results, from its file if that was made from the same things."""
-        questions = [
-            question
-            for one in unit.sets
-            for question in questions_of(self._stack, one, unit.setting, unit.sizes)
-        ]
-        identity = self._identity(unit, questions)
-        path = self._folder / "results" / f"{unit.name}.json"
-        results = load_results(path, identity)
-        if results is None:
-            order = [one.name for one in unit.sets]
-            results = sorted(
-                self._measure(unit, questions), key=lambda result: order.index(result.set_name)
-            )
-            save_results(path, identity, results)
+    def work(self, unit: Unit) -> float:
+        """How much there is to do, for a bar; only sums and shares of it mean something."""
+        cost = _DECODED_COST if unit.corrector else _REPLAYED_COST
+        return len(self._asked(unit)) * unit.sizes.cap(unit.setting) * cost
+
+    def kept(self, unit: Unit) -> list[RequestResult] | None:
+        """The unit's results if its file was made from the same things, None if there is none."""
+        return load_results(self._path(unit), self._identity(unit))
+
+    def measure(self, unit: Unit, on_work: Callable[[float], None]) -> list[RequestResult]:
+        """Measures the unit and keeps its results.
+
+        Args:
+            unit: what is asked, and how.
+            on_work: called with what was done of the unit's work, little by little.
+        """
+        questions = self._asked(unit)
+        left, num_left = self.work(unit), len(questions)
+
+        def report(work: float) -> None:
+            nonlocal left
+            left -= work
+            on_work(work)
+
+        results = []
+        for result in self._measure(unit, questions, report):
+            results.append(result)
+            report(left / num_left)
+            num_left -= 1
+        order = [one.name for one in unit.sets]
+        results.sort(key=lambda result: order.index(result.set_name))
+        save_results(self._path(unit), self._identity(unit), results)
         return results
 
     def merge(
@@ -98,23 +120,46 @@ class EvaluationRun:
 
     def answers_path(self, setting: Setting, sizes: Sizes) -> Path:
         """Where the plain answers of a setting are kept, for any drafter and corrector."""
-        return self._folder / "answers" / f"{setting.name}-{sizes.cap(setting)}.jsonl.gz"
+        name = f"{setting.name}-{sizes.cap(setting)}-{fingerprint_target(self._stack.target)}"
+        return self._folder / "answers" / f"{name}.jsonl"
 
-    def _measure(self, unit: Unit, questions: list[Question]) -> Iterator[RequestResult]:
+    def _asked(self, unit: Unit) -> list[Question]:
+        questions: list[Question] = []
+        for one in unit.sets:
+            key = (one.name, unit.setting, unit.sizes)
+            if key not in self._questions:
+                self._questions[key] = questions_of(self._stack, one, unit.setting, unit.sizes)
+            questions += self._questions[key]
+        return questions
+
+    def _measure(
+        self, unit: Unit, questions: list[Question], on_work: Callable[[float], None]
+    ) -> Iterator[RequestResult]:
         if unit.corrector is not None:
             return decode_speculatively(
                 self._stack, questions, unit.corrector, unit.setting, unit.sizes
             )
-        answers = self.answers_path(unit.setting, unit.sizes)
-        return measure_replayed(self._stack, questions, unit.setting, unit.sizes, answers)
+        half = self.work(unit) / max(1, len(questions)) / 2
+        recorded = recorded_answers(
+            self._stack,
+            questions,
+            unit.setting,
+            unit.sizes,
+            self.answers_path(unit.setting, unit.sizes),
+            lambda: on_work(half),
+        )
+        return measure_replayed(self._stack, questions, recorded, unit.sizes)
 
-    def _identity(self, unit: Unit, questions: list[Question]) -> dict[str, Any]:
+    def _path(self, unit: Unit) -> Path:
+        return self._folder / "results" / f"{unit.name}.json"
+
+    def _identity(self, unit: Unit) -> dict[str, Any]:
         """Everything the results depend on."""
         correctors = self._stack.source.correctors
         used = (
             correctors if unit.corrector is None else {unit.corrector: correctors[unit.corrector]}
         )
-        prompts = repr([question.prompt_ids for question in questions])
+        prompts = repr([question.prompt_ids for question in self._asked(unit)])
         return {
             "target": fingerprint_target(self._stack.target),
             "drafter": self._stack.projection.fingerprint,

@@ -12,7 +12,6 @@ from dcoco_core.target.tokenizer import TargetTokenizer
 from dcoco_core.types import Rule
 
 _INSTRUCTION = "Think step by step, and write down every step before the answer."
-_REASONING_TOKENS = 512
 
 
 class Reasoning(Enum):
@@ -25,10 +24,7 @@ class Reasoning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One way to ask every set. No filter but the temperature applies.
-
-    A target that reasons is given at least 512 tokens, whatever cap was asked for.
-    """
+    """One way to ask every set. No filter but the temperature applies."""
 
     rule: Rule
     temperature: float
@@ -45,11 +41,10 @@ class Setting:
         """Whether one recorded answer serves every corrector."""
         return self.rule is not Rule.REJECTION
 
-    def cap(self, max_tokens: int) -> int:
-        """The longest answer."""
-        if self.reasoning is Reasoning.NONE:
-            return max_tokens
-        return max(max_tokens, _REASONING_TOKENS)
+    @property
+    def is_reasoning(self) -> bool:
+        """Whether the target is made to reason, which takes longer answers."""
+        return self.reasoning is not Reasoning.NONE
 
     def encode(
         self, tokenizer: TargetTokenizer, messages: Sequence[Mapping[str, str]]

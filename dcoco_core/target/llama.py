@@ -13,9 +13,9 @@ from dcoco_core.target.attention import (
     KEY_TILE,
     Attention,
     ExactAttention,
+    HostAttention,
     PackedIndex,
     PaddedAttention,
-    RowAttention,
 )
 from dcoco_core.target.interface import PackedRows, TargetOutput, TargetSpec
 from dcoco_core.target.linear import EXACT_MIN_ROWS, Linear, Numerics
@@ -133,7 +133,7 @@ class LlamaTarget:
         if self._is_exact:
             return ExactAttention(rows, index, cache)
         if self._embedding.device.type == "cpu":
-            return RowAttention(rows, index, cache)
+            return HostAttention(rows, index, cache)
         return PaddedAttention(rows, index, cache)
 
     def _check(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,13 @@ from dcoco_core.training.corrector_command import corrector_command
 
 app = typer.Typer(help="Train drafters and correctors.", no_args_is_help=True, add_completion=False)
 Target = Annotated[str, typer.Option(help="target: folder, GGUF file, hub id or packaged name")]
+TapIds = Annotated[
+    str | None, typer.Option(help="tapped blocks of the target; five of them by default")
+]
+Dtype = Annotated[str, typer.Option(help="bfloat16 or float32")]
+
+
+_NUM_TAPS = 5
 
 
 app.command(name="corrector")(corrector_command)
@@ -22,19 +30,20 @@ app.command(name="corrector")(corrector_command)
 
 @app.command()
 def generate(
-    out: Annotated[Path, typer.Option(help="jsonl or jsonl.gz; answers already there are kept")],
+    out: Annotated[Path, typer.Option(help="folder for the shards; what it holds is kept")],
     target: Target = DEFAULT_TARGET,
     sources: Annotated[str, typer.Option(help="prompt sources, see training/prompts.py")] = "own",
     prompts_per_source: Annotated[int, typer.Option(help="prompts of each source")] = 2000,
     max_tokens: Annotated[int, typer.Option(help="longest answer")] = 176,
     rows: Annotated[int, typer.Option(help="sequences decoded together")] = 64,
-    dtype: Annotated[str, typer.Option(help="bfloat16 or float32")] = "float32",
+    minutes: Annotated[float | None, typer.Option(help="end after so long")] = None,
+    target_layer_ids: TapIds = None,
+    dtype: Dtype = "bfloat16",
 ) -> None:
-    """Let the target answer training prompts; stop and start again as you like."""
+    """Let the target answer training prompts and record what is learned from; resumable."""
     from dcoco_core.provenance import write_run
     from dcoco_core.target.loading import load_target
     from dcoco_core.target.tokenizer import TargetTokenizer
-    from dcoco_core.training.answers import repair_answers
     from dcoco_core.training.generate import GenerateSettings, generate, questions
     from dcoco_core.training.prompts import training_prompts
 
@@ -47,22 +56,28 @@ def generate(
         for prompt in training_prompts(source, max_chars=1200)[:prompts_per_source]
     ]
     todo = questions(prompts, tokenizer, settings)
-    print(f"{repair_answers(out):,} answers are there already")
-    write_run(out.parent, {"sources": sources, "num_prompts": len(todo), "dtype": dtype})
-    made = generate(load_target(folder, dtype=dtype), todo, tokenizer.eos_token_ids, out, settings)
-    with Progress(*Progress.get_default_columns(), TextColumn("{task.fields[tokens]}")) as bar:
-        task = bar.add_task("answering", total=len(todo), tokens="")
+    write_run(out, {"sources": sources, "num_prompts": len(todo), "dtype": dtype})
+    model = load_target(folder, dtype=dtype)
+    layer_ids = _layer_ids(target_layer_ids, model.spec.num_layers)
+    made = generate(model, todo, tokenizer.eos_token_ids, layer_ids, out, settings)
+    began = time.monotonic()
+    with Progress(*Progress.get_default_columns(), TextColumn("{task.fields[rate]}")) as bar:
+        task = bar.add_task("answering", total=len(todo), rate="")
         for num_answers, num_tokens in made:
-            bar.update(task, completed=num_answers, tokens=f"{num_tokens:,} tokens")
+            spent = time.monotonic() - began
+            rate = f"{num_tokens:,} tokens, {num_tokens / spent:.0f} a second"
+            bar.update(task, completed=num_answers, rate=rate)
+            if minutes is not None and spent > 60 * minutes:
+                break
 
 
 @app.command()
 def prepare(
     answers: Annotated[Path, typer.Option(help="jsonl or jsonl.gz from `generate`")],
-    out: Annotated[Path, typer.Option(help="folder for the shards; must hold none")],
+    out: Annotated[Path, typer.Option(help="folder for the shards; what it holds is kept")],
     target: Target = DEFAULT_TARGET,
-    target_layer_ids: Annotated[str, typer.Option(help="tapped blocks")] = "1,8,14,20,27",
-    dtype: Annotated[str, typer.Option(help="bfloat16 or float32")] = "bfloat16",
+    target_layer_ids: TapIds = None,
+    dtype: Dtype = "bfloat16",
 ) -> None:
     """Run the target over the answers and record taps, states and likely tokens."""
     from dcoco_core.provenance import write_run
@@ -71,8 +86,8 @@ def prepare(
     from dcoco_core.training.prepare import record_answers
 
     records = list(read_answers(answers))
-    layer_ids = tuple(int(i) for i in target_layer_ids.split(","))
     model = load_target(resolve_target(target), dtype=dtype)
+    layer_ids = _layer_ids(target_layer_ids, model.spec.num_layers)
     steps = record_answers(model, records, layer_ids, out)
     total = sum(len(record.token_ids) for record in records)
     num_tokens = sum(track(steps, "recording", total=total / 1024))
@@ -89,6 +104,9 @@ def drafter(
         float | None, typer.Option(help="training time, resumptions included")
     ] = None,
     steps: Annotated[int | None, typer.Option(help="instead of --minutes")] = None,
+    initial: Annotated[
+        Path | None, typer.Option(help="checkpoint to begin with; the target's layers by default")
+    ] = None,
     layers: int = 2,
     intermediate_size: int = 1024,
     block_size: int = 8,
@@ -104,6 +122,7 @@ def drafter(
     sequences: Annotated[int, typer.Option(help="sequences per step")] = 4,
     target_temperature: float = 0.8,
     label_share: float = 0.3,
+    copy_weight: Annotated[float, typer.Option(help="see training/copy_loss.py")] = 0.1,
     seed: int = 0,
 ) -> None:
     """Train a DFlash drafter; --minutes sets when it ends and how the learning rate falls."""
@@ -122,17 +141,49 @@ def drafter(
         sequences_per_step=sequences,
         target_temperature=target_temperature,
         label_share=label_share,
+        copy_weight=copy_weight,
         seed=seed,
     )
     shape = Shape(
         layers, intermediate_size, block_size, mask_token_id, draft_vocab_size, shift_label
     )
-    trainer = start_run(resolve_target(target), shape, recipe, shards, out)
+    trainer = start_run(resolve_target(target), shape, recipe, shards, out, initial)
     steps_done = train(trainer, ShardReader(shards, "heldout"), RunReport(out, trainer))
     with Progress(*Progress.get_default_columns(), TextColumn("{task.fields[loss]}")) as bar:
         task = bar.add_task("training", total=1.0, loss="")
         for spent, loss in steps_done:
             bar.update(task, completed=spent, loss=f"loss {loss:.3f}")
+
+
+@app.command()
+def campaign(
+    config: Annotated[Path, typer.Argument(help="a YAML file, see configs/training")],
+    minutes: Annotated[float | None, typer.Option(help="in place of the file's")] = None,
+    install: Annotated[
+        Path | None, typer.Option(help="weights folder to replace if the new ones are better")
+    ] = None,
+) -> None:
+    """Make text, train the drafter and every corrector, all within a budget; resumable."""
+    from dcoco_core.training.campaign import Campaign, install_if_better
+
+    plan = Campaign.load(config)
+    if minutes is not None:
+        plan = plan.model_copy(update={"minutes": minutes})
+    plan.run()
+    typer.echo(f"weights of {plan.prefix} are in {plan.weights}")
+    if install is not None:
+        judge = "dcoco" if "dcoco" in plan.correctors else plan.correctors[0]
+        is_better = install_if_better(plan, install, judge)
+        typer.echo(f"{install}: {'replaced' if is_better else 'left as it is'}")
+
+
+def _layer_ids(named: str | None, num_layers: int) -> tuple[int, ...]:
+    """The named blocks, or as many as there are up to five, spread as published."""
+    from dcoco_core.drafters.dflash.config_reader import spread_layer_ids
+
+    if named is None:
+        return tuple(dict.fromkeys(spread_layer_ids(num_layers, _NUM_TAPS)))
+    return tuple(int(number) for number in named.split(","))
 
 
 def main() -> None:

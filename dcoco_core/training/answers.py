@@ -1,13 +1,15 @@
-"""The target's answers to training prompts, one JSON object a line, gzipped when named .gz."""
+"""Answers of the target made elsewhere: one JSON object a line, gzipped when named .gz.
+
+`generate` needs none of this: it records what it makes as it makes it.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
 
 from dcoco_core.errors import ConfigError
 
@@ -41,37 +43,22 @@ def is_loop(token_ids: tuple[int, ...]) -> bool:
     )
 
 
-def open_text(path: Path, mode: Literal["r", "a"]) -> IO[str]:
-    """Opens a text file, through gzip when it ends in .gz."""
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt" if mode == "r" else "at", encoding="utf-8")
-    return path.open(mode, encoding="utf-8")
-
-
 def read_answers(path: Path) -> Iterator[Answer]:
     """Yields the answers of a file.
 
-    A last line cut off by an interrupted writer is left out; any other damage is a ConfigError
-    naming the line.
+    Raises:
+        ConfigError: no such file, or a line that is not an answer; the message names it.
     """
     if not path.exists():
-        raise ConfigError(
-            f"no answers at {path}; `python -m dcoco_core.training generate` makes some"
-        )
-    with open_text(path, "r") as lines:
-        for number, line in enumerate(_whole_lines(lines), 1):
-            try:
+        raise ConfigError(f"no answers at {path}")
+    number = 0
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
+        try:
+            for line in lines:
+                number += 1
                 yield _parse(line)
-            except (ValueError, KeyError, TypeError) as error:
-                raise ConfigError(f"{path} line {number} is not an answer: {error!r}") from error
-
-
-def _whole_lines(lines: IO[str]) -> Iterator[str]:
-    """Lines with their end; stops where an interrupted writer stopped."""
-    try:
-        yield from (line for line in lines if line.endswith("\n"))
-    except EOFError:
-        return  # inside a gzip member
+        except (ValueError, KeyError, TypeError, EOFError) as error:
+            raise ConfigError(f"{path} line {number} is not an answer: {error!r}") from error
 
 
 def _parse(line: str) -> Answer:
@@ -83,26 +70,3 @@ def _parse(line: str) -> Answer:
         temperature=float(data["temperature"]),
         loops=bool(data["loops"]),
     )
-
-
-def append_answers(path: Path, answers: list[Answer]) -> None:
-    """Adds answers to a file; each call writes whole lines (and a whole gzip member)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open_text(path, "a") as out:
-        out.writelines(json.dumps(asdict(a), separators=(",", ":")) + "\n" for a in answers)
-
-
-def repair_answers(path: Path) -> int:
-    """Drops what an interrupted writer left at the end of a file, so that it can be appended to.
-
-    Returns:
-        The number of whole answers.
-    """
-    if not path.exists():
-        return 0
-    answers = list(read_answers(path))
-    partial = path.with_name(f"partial-{path.name}")
-    partial.unlink(missing_ok=True)
-    append_answers(partial, answers)
-    partial.replace(path)
-    return len(answers)

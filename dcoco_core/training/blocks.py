@@ -51,19 +51,23 @@ class Blocks:
     def lattice(self) -> Lattice:
         """The blocks as a drafter would send them, for greedy requests."""
         sampling = SamplingParams()
+        # A drafted position has a state; what `padded` puts behind a block has none.
+        lengths = (self.hidden != 0).any(dim=-1).sum(dim=1)
         headers = tuple(
             RowHeader(
                 request_id=str(row),
                 generation=0,
                 start=0,
                 anchor_id=anchor_id,
-                num_draft_tokens=self.num_positions,
+                num_draft_tokens=length,
                 sampling=sampling,
                 corrector="",
                 context_start=0,
                 num_context_rows=0,
             )
-            for row, anchor_id in enumerate(self.anchor_ids.tolist())
+            for row, (anchor_id, length) in enumerate(
+                zip(self.anchor_ids.tolist(), lengths.tolist(), strict=True)
+            )
         )
         return Lattice(
             headers=headers,
@@ -88,6 +92,15 @@ class Blocks:
         found = self.gold_ranks() < self.candidate_ids.shape[2]
         before = torch.cat([torch.ones_like(found[:, :1]), found[:, :-1]], dim=1)
         return before.int().cumprod(dim=1).bool() & (self.gold_ids != END_OF_TEXT)
+
+    def best(self, num_candidates: int) -> Blocks:
+        """The blocks with the first `num_candidates` of every position."""
+        return replace(
+            self,
+            candidate_ids=self.candidate_ids[..., :num_candidates],
+            log_probs=self.log_probs[..., :num_candidates],
+            target_probs=self.target_probs[..., :num_candidates],
+        )
 
     def padded(self, num_positions: int) -> Blocks:
         """The blocks with END_OF_TEXT positions behind them, `num_positions` in all."""

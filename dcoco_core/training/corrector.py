@@ -19,11 +19,15 @@ from typing import Any
 import torch
 
 from dcoco_core.correctors.checkpoint import Belonging
-from dcoco_core.correctors.trainable import TrainableCorrector
+from dcoco_core.correctors.pair_scores import left_ids
+from dcoco_core.correctors.trainable import TrainableCorrector, WithOwnLoss
 from dcoco_core.training.blocks import Blocks
 from dcoco_core.training.corrector_eval import accepted_greedily, expected_length
 from dcoco_core.training.schedule import Schedule
 from dcoco_core.training.state import Ema, Progress, load_state, save_state
+
+_MARGIN = 2.0
+"""LiLiCorr's (arXiv 2608.20530), in units of the score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +35,15 @@ class CorrectorRecipe(Schedule):
     """How to train.
 
     `soft_share` of the loss compares with the target's probabilities, the rest with the recorded
-    token. `patience` evaluations in a row without a better one also end the run.
+    token. `hinge_weight` times a hinge on the recorded token's lead is added: LiLiCorr's margin
+    variant weighs it as much as its cross-entropy. `patience` evaluations in a row without a better
+    one also end the run.
     """
 
     warmup: float = 0.03
     weight_decay: float = 0.05
     soft_share: float = 1.0
+    hinge_weight: float = 0.0
     blocks_per_step: int = 256
     steps_per_evaluation: int = 100
     patience: int = 8
@@ -121,7 +128,7 @@ class CorrectorTrainer:
         for group in self._optimizer.param_groups:
             group["lr"] = recipe.learning_rate_at(recipe.spent(self.progress))
         module.train()
-        loss = corrector_loss(self._corrector, blocks, recipe.soft_share)
+        loss = corrector_loss(self._corrector, blocks, recipe.soft_share, recipe.hinge_weight)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
@@ -133,12 +140,12 @@ class CorrectorTrainer:
         """Measures the averaged weights, keeps them if they are the best, saves the run."""
         module = self._corrector.module
         trained = {name: p.detach().clone() for name, p in module.named_parameters()}
-        module.load_state_dict(self._ema.tensors)
+        module.load_state_dict(self._ema.tensors, strict=False)  # buffers are not trained
         expected = round(expected_length(self._corrector, self._stopping), 4)
         if expected > max((e["expected_length"] for e in self.curve), default=0.0):
             self._corrector.save(self._folder / "checkpoint", self._belonging)
         acceptance = accepted_greedily(self._corrector.inference(), self._stopping)
-        module.load_state_dict(trained)
+        module.load_state_dict(trained, strict=False)
         self.curve.append(
             {
                 "step": self.progress.step,
@@ -161,7 +168,7 @@ class CorrectorTrainer:
 
 
 def corrector_loss(
-    corrector: TrainableCorrector, blocks: Blocks, soft_share: float
+    corrector: TrainableCorrector, blocks: Blocks, soft_share: float, hinge_weight: float = 0.0
 ) -> torch.Tensor:
     """Cross-entropy over the candidates after the gold predecessor, averaged over its places.
 
@@ -170,11 +177,25 @@ def corrector_loss(
     """
     lattice = blocks.lattice()
     rows, positions = blocks.reachable().nonzero(as_tuple=True)
-    log_probs = corrector.scores(lattice, blocks.gold_ids, rows, positions).log_softmax(dim=-1)
+    scores = corrector.scores(lattice, blocks.gold_ids, rows, positions)
+    log_probs = scores.log_softmax(dim=-1)
     ranks = blocks.gold_ranks()[rows, positions]
     found = ranks < log_probs.shape[1]
     hard = -log_probs.gather(1, ranks.clamp(max=log_probs.shape[1] - 1)[:, None])[:, 0]
     hard = (hard * found).sum() / found.sum().clamp(min=1)
     wanted = blocks.target_probs[rows, positions].float()
     soft = -(wanted * log_probs).sum() / wanted.sum().clamp(min=1e-6)
-    return (1 - soft_share) * hard + soft_share * soft
+    loss = (1 - soft_share) * hard + soft_share * soft
+    if hinge_weight > 0:
+        loss = loss + hinge_weight * _hinge(scores[found], ranks[found])
+    if isinstance(corrector, WithOwnLoss):
+        left = left_ids(lattice, blocks.gold_ids)[rows, positions]
+        loss = loss + corrector.own_loss(left, lattice.hidden[rows, positions], scores, wanted)
+    return loss
+
+
+def _hinge(scores: torch.Tensor, ranks: torch.Tensor) -> torch.Tensor:
+    """What the gold candidate's lead over the best other one lacks of _MARGIN, averaged."""
+    gold = scores.gather(1, ranks[:, None])[:, 0]
+    others = scores.scatter(1, ranks[:, None], float("-inf")).amax(dim=1)
+    return (_MARGIN - (gold - others)).relu().sum() / max(len(gold), 1)

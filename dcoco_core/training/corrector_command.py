@@ -37,11 +37,19 @@ def corrector_command(  # noqa: PLR0913 - an option of a command is a parameter
     soft_share: Annotated[
         float, typer.Option(help="share of the loss on the target's probabilities")
     ] = 1.0,
+    hinge_weight: Annotated[
+        float, typer.Option(help="of a hinge with margin 2 on the recorded token's lead")
+    ] = 0.0,
     dropout: float = 0.1,
+    num_candidates: Annotated[int, typer.Option(help="candidates per position")] = 16,
+    design: Annotated[
+        list[str] | None, typer.Option(help="field=value of the corrector's config; repeatable")
+    ] = None,
     patience: Annotated[int, typer.Option(help="evaluations without a better one")] = 8,
     seed: int = 0,
 ) -> None:
     """Train a corrector on a frozen drafter's blocks, and measure it on held-out text."""
+    from dcoco_core.correctors.options import parse_design
     from dcoco_core.target.loading import load_target
     from dcoco_core.training.corrector import CorrectorRecipe
     from dcoco_core.training.corrector_run import CorrectorRun, run_corrector
@@ -52,6 +60,7 @@ def corrector_command(  # noqa: PLR0913 - an option of a command is a parameter
         learning_rate=learning_rate,
         weight_decay=weight_decay,
         soft_share=soft_share,
+        hinge_weight=hinge_weight,
         patience=patience,
         seed=seed,
     )
@@ -65,6 +74,8 @@ def corrector_command(  # noqa: PLR0913 - an option of a command is a parameter
         num_positions=tuple(int(length) for length in num_positions.split(",")),
         stride=stride,
         dropout=dropout,
+        num_candidates=num_candidates,
+        design=parse_design(design or []),
     )
     figures = run_corrector(run, load_target(resolve_target(target)), recipe)
     for kind, by_name in figures.items():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -11,8 +11,11 @@ from rich.progress import track
 
 from dcoco_core.correctors import load_corrector
 from dcoco_core.correctors.checkpoint import Belonging, embedding_fingerprint
-from dcoco_core.correctors.trainable import TRAINABLE
+from dcoco_core.correctors.trainable import TrainingSource
+from dcoco_core.correctors.trainable_catalog import TRAINABLE
 from dcoco_core.drafters.catalog import DRAFTERS, PROJECTIONS, DrafterSource
+from dcoco_core.drafters.dflash.checkpoint import load_vocab_map
+from dcoco_core.drafters.dflash.config import DFlashConfig
 from dcoco_core.drafters.dflash.drafter import DrafterSettings
 from dcoco_core.errors import ConfigError
 from dcoco_core.protocols import ContextProjection, Drafter
@@ -28,34 +31,45 @@ _STOPPING_SHARE = 8
 """One text in this many decides when to stop, and is not trained on."""
 _HELDOUT_STRIDE = 2
 _NUM_ROWS, _MAX_POSITIONS = 32, 2048
+_USUAL_CANDIDATES = 16
+"""Fewer are cut from blocks with this many; more need blocks of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenDrafter:
-    """A drafter checkpoint and its projection."""
+    """A drafter checkpoint, its projection, vocabulary (target ids, None for all), alignment."""
 
     drafter: Drafter
     projection: ContextProjection
+    vocab_ids: torch.Tensor | None
+    shift_label: bool
 
     @classmethod
-    def load(cls, folder: Path, target: TargetModel, num_positions: int) -> FrozenDrafter:
-        """The DFlash drafter in `folder`, for blocks of at most `num_positions` proposals."""
-        source = DrafterSource(folder, target)
+    def load(cls, run: CorrectorRun, target: TargetModel) -> FrozenDrafter:
+        """The DFlash drafter of `run`, for its longest blocks."""
+        source = DrafterSource(run.drafter, target)
         settings = DrafterSettings(
-            num_draft_tokens=num_positions,
+            num_draft_tokens=max(run.num_positions),
+            num_candidates=max(run.num_candidates, _USUAL_CANDIDATES),
             max_slots=_NUM_ROWS,
             max_positions=min(_MAX_POSITIONS, target.spec.max_positions),
         )
-        return cls(DRAFTERS["dflash"](source, settings), PROJECTIONS["dflash"](source))
+        config = DFlashConfig.load(run.drafter)
+        return cls(
+            DRAFTERS["dflash"](source, settings),
+            PROJECTIONS["dflash"](source),
+            load_vocab_map(run.drafter, config),
+            config.shift_label,
+        )
 
     def blocks(self, run: CorrectorRun, part: str, num_positions: int) -> Blocks:
         """Blocks along a part's responses, drafted once and then kept."""
         stride = _HELDOUT_STRIDE if part == "heldout" else run.stride
         fingerprint = self.projection.fingerprint
-        name = f"{fingerprint}-{part}-{num_positions}x{stride}.safetensors"
-        path = run.blocks / name
+        more = f"-top{run.num_candidates}" if run.num_candidates > _USUAL_CANDIDATES else ""
+        path = run.blocks / f"{fingerprint}-{part}-{num_positions}x{stride}{more}.safetensors"
         if path.exists():
-            return Blocks.load(path, fingerprint)
+            return Blocks.load(path, fingerprint).best(run.num_candidates)
         reader = ShardReader(run.shards, part)
         if reader.index.target_layer_ids != self.projection.target_layer_ids:
             raise ConfigError(
@@ -75,7 +89,7 @@ class FrozenDrafter:
             raise ConfigError(f"part {part!r} of {run.shards} holds no text")
         blocks = with_text(concatenate(parts))
         blocks.save(path, fingerprint)
-        return blocks
+        return blocks.best(run.num_candidates)
 
     def text(self, run: CorrectorRun) -> tuple[Blocks, Blocks]:
         """What to train on and what to stop by; a slice of the first part does the latter."""
@@ -117,7 +131,7 @@ class CorrectorRun:
 
     `parts` are parts of the shards, the first one unseen by the drafter: it also says when to
     stop. Text that the drafter was trained on shows it over-confident, and still helps: variety
-    is what a small text lacks most.
+    is what a small text lacks most. `design` sets fields of the corrector's config.
     """
 
     name: str
@@ -129,6 +143,8 @@ class CorrectorRun:
     num_positions: tuple[int, ...] = (4, 7)
     stride: int = 4
     dropout: float = 0.1
+    num_candidates: int = _USUAL_CANDIDATES
+    design: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_corrector(run: CorrectorRun, target: TargetModel, recipe: CorrectorRecipe) -> Figures:
@@ -138,11 +154,21 @@ def run_corrector(run: CorrectorRun, target: TargetModel, recipe: CorrectorRecip
         ConfigError: shards or options that do not fit.
         CheckpointError: a drafter made for another target, or damaged files.
     """
-    frozen = FrozenDrafter.load(run.drafter, target, max(run.num_positions))
+    frozen = FrozenDrafter.load(run, target)
     training, stopping = frozen.text(run)
     heldout = {length: frozen.blocks(run, "heldout", length) for length in run.num_positions}
     torch.manual_seed(recipe.seed)
-    corrector = TRAINABLE[run.name](target.embedding.float(), run.dropout)
+    source = TrainingSource(
+        embedding=target.embedding.float(),
+        lm_head=target.lm_head.float(),
+        vocab_ids=frozen.vocab_ids,
+        num_candidates=run.num_candidates,
+        max_positions=max(run.num_positions),
+        shift_label=frozen.shift_label,
+        dropout=run.dropout,
+        design=run.design,
+    )
+    corrector = TRAINABLE[run.name](source)
     fingerprint = frozen.projection.fingerprint
     belonging = Belonging(embedding_fingerprint(target.embedding), fingerprint)
     trainer = CorrectorTrainer(corrector, training, stopping, recipe, run.out, belonging)
@@ -162,6 +188,7 @@ def run_corrector(run: CorrectorRun, target: TargetModel, recipe: CorrectorRecip
         "target": target.spec.name,
         "drafter": f"{run.drafter} (fingerprint {fingerprint})",
         "parameters": f"{sum(p.numel() for p in corrector.module.parameters()):,}",
+        "design": ", ".join(f"{k} {v}" for k, v in run.design.items()) or "default",
         "blocks": f"{len(training):,} of {lengths} proposals, from part {', '.join(run.parts)}",
         "steps": f"{progress.step} in {progress.elapsed_s / 60:.1f} minutes",
     }

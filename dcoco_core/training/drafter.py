@@ -47,6 +47,7 @@ class Recipe(Schedule):
     anchors_per_sequence: int = 32
     target_temperature: float = 0.8
     label_share: float = 0.3
+    copy_weight: float = 0.1
     ema_decay: float = 0.995
     seed: int = 0
     autocast: bool = True
@@ -136,7 +137,8 @@ class DrafterTrainer:
         weights = (batch.weights / batch.weights.sum()).flatten()
         asked = weights > 0
         with torch.autocast("cpu", torch.bfloat16, enabled=recipe.autocast):
-            hidden = run_blocks(self.model, batch, self._target.embedding).flatten(0, 2)[asked]
+            states, attend = run_blocks(self.model, batch, self._target.embedding)
+            hidden = states.flatten(0, 2)[asked]
         loss, _ = head_cross_entropy(
             hidden.to(self._target.head.dtype),
             self._target.head,
@@ -145,7 +147,7 @@ class DrafterTrainer:
             weights[asked],
         )
         self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        (loss + recipe.copy_weight * attend.loss()).backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self._optimizer.step()
         self.ema.update()

@@ -25,6 +25,7 @@ _WINDOW = 16  # batches whose sequences are sorted by length together, to save p
 class BlockBatch:
     """R sequences with N blocks of B rows each; Q = N * B. Weights are 0 where nothing is asked."""
 
+    token_ids: torch.Tensor  # [R, T]
     taps: torch.Tensor  # [R, T, n * H]
     input_ids: torch.Tensor  # [R, Q]
     positions: torch.Tensor  # [R, Q]
@@ -77,6 +78,7 @@ def build_batch(
     inputs = torch.full_like(positions, config.mask_token_id)
     inputs[..., 0] = token_ids[rows[..., 0], starts]
     return BlockBatch(
+        token_ids=token_ids,
         taps=pad_sequence([s.taps for s in sequences], batch_first=True),
         input_ids=inputs.flatten(1),
         positions=positions.flatten(1),

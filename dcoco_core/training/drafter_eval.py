@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn import functional as F
 
-from dcoco_core.drafters.dflash.model import DFlashModel, PackedAttend
+from dcoco_core.drafters.dflash.model import DFlashModel
+from dcoco_core.training.copy_loss import CopyingAttend
 from dcoco_core.training.drafter_batch import BlockBatch, build_batch, fixed_anchors, in_batches
 from dcoco_core.training.shards import SequenceInfo, ShardReader
 
@@ -56,6 +57,7 @@ class Tally:
 _KINDS: dict[str, Callable[[SequenceInfo], bool]] = {
     "greedy": lambda info: info.temperature == 0.0,
     "sampled": lambda info: info.temperature > 0.0,
+    "greedy_loops": lambda info: info.temperature == 0.0 and info.loops,
     "greedy_no_loops": lambda info: info.temperature == 0.0 and not info.loops,
     "sampled_no_loops": lambda info: info.temperature > 0.0 and not info.loops,
 }
@@ -82,7 +84,7 @@ def evaluate(
     for sequences in in_batches(reader, 8):
         anchors = [fixed_anchors(sequence, stride) for sequence in sequences]
         batch = build_batch(sequences, anchors, config, num_inputs, gamma=1.0)
-        hidden = run_blocks(model, batch, embedding)
+        hidden, _ = run_blocks(model, batch, embedding)
         first = 0 if config.shift_label else 1
         top = top_candidates(hidden[:, :, first:], head, vocab_ids)
         labels = batch.label_ids[:, :, first:]
@@ -94,14 +96,20 @@ def evaluate(
     return {kind: tally.report() for kind, tally in tallies.items() if tally.num_blocks}
 
 
-def run_blocks(model: DFlashModel, batch: BlockBatch, embedding: torch.Tensor) -> torch.Tensor:
-    """Final-normed states [R, N, B, H] of a packed batch, in the model's or autocast's dtype."""
+def run_blocks(
+    model: DFlashModel, batch: BlockBatch, embedding: torch.Tensor
+) -> tuple[torch.Tensor, CopyingAttend]:
+    """Final-normed states [R, N, B, H] of a packed batch, in the model's or autocast's dtype.
+
+    The attention comes with them: it knows its copy loss.
+    """
     rows = model.project(batch.taps.to(model.fc.weight.dtype))
     positions = torch.arange(rows.shape[1])
     context = model.context_keys_values(F.linear(rows, model.context_weight()), positions)
     embedded = embedding[batch.input_ids].to(model.fc.weight.dtype)
-    hidden: torch.Tensor = model(embedded, batch.positions, PackedAttend(context, batch.masks))
-    return hidden.view(*batch.label_ids.shape, -1)
+    attend = CopyingAttend(context, batch.masks, batch)
+    hidden: torch.Tensor = model(embedded, batch.positions, attend)
+    return hidden.view(*batch.label_ids.shape, -1), attend
 
 
 def top_candidates(

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import torch
 
-from dcoco_core.drafters.dflash.checkpoint import fingerprint_chat, fingerprint_target
+from dcoco_core.drafters.dflash.checkpoint import (
+    fingerprint_chat,
+    fingerprint_target,
+    load_model,
+    load_vocab_map,
+)
 from dcoco_core.drafters.dflash.config import DFlashConfig
 from dcoco_core.drafters.dflash.model import DFlashModel
 from dcoco_core.errors import ConfigError
@@ -65,14 +70,32 @@ def build_config(
 
 
 def start_run(
-    folder: Path, shape: Shape, recipe: Recipe, shards: Path, out: Path
+    folder: Path,
+    shape: Shape,
+    recipe: Recipe,
+    shards: Path,
+    out: Path,
+    initial: Path | None = None,
 ) -> DrafterTrainer:
     """A trainer ready to run, or to go on where the run in `out` stopped.
 
+    Args:
+        folder: the target's.
+        shape: sizes of the network.
+        recipe: how to train.
+        shards: the recorded text.
+        out: the run's folder.
+        initial: a checkpoint to begin with, of the same shape; its draft vocabulary stays.
+            None begins with the target's last layers.
+
     Raises:
-        ConfigError: if the shards were recorded from other weights than the target's.
+        ConfigError: the shards hold no text or were recorded from other weights than the
+            target's, or the initial checkpoint has another shape.
+        CheckpointError: the initial checkpoint is damaged.
     """
     reader = ShardReader(shards, "drafter")
+    if not len(reader):
+        raise ConfigError(f"{shards} holds no text for drafters; generate more")
     tokenizer = TargetTokenizer(folder)
     target = load_target(folder, dtype="bfloat16" if recipe.autocast else "float32")
     if fingerprint_target(target) != reader.index.target_fingerprint:
@@ -82,12 +105,28 @@ def start_run(
         )
     sizes = LlamaConfig.from_json(read_json(folder / "config.json"))
     config = build_config(sizes, shape, reader, tokenizer)
-    vocab_ids = draft_vocabulary(reader, shape.draft_vocab_size, tuple(tokenizer.eos_token_ids))
-    frozen = FrozenTarget(target.embedding.clone(), target.lm_head[vocab_ids].clone(), vocab_ids)
     torch.manual_seed(recipe.seed)
     model = DFlashModel(config, reader.index.hidden_size)
-    tensors = CheckpointTensors(folder, dtype=torch.float32, device="cpu")
-    sample = torch.cat([reader[i].taps for i in range(min(_NUM_SAMPLES, len(reader)))])
-    initialise_from_target(model, sizes, tensors, sample)
-    write_run(out, {"shape": asdict(shape), "recipe": asdict(recipe), "shards": str(shards)})
+    if initial is None:
+        ids = draft_vocabulary(reader, shape.draft_vocab_size, tuple(tokenizer.eos_token_ids))
+        tensors = CheckpointTensors(folder, dtype=torch.float32, device="cpu")
+        sample = torch.cat([reader[i].taps for i in range(min(_NUM_SAMPLES, len(reader)))])
+        initialise_from_target(model, sizes, tensors, sample)
+    else:
+        ids = _initialise_from_checkpoint(model, initial)
+    frozen = FrozenTarget(target.embedding.clone(), target.lm_head[ids].clone(), ids)
+    sizes_and_recipe = {"shape": asdict(shape), "recipe": asdict(recipe)}
+    write_run(out, sizes_and_recipe | {"shards": str(shards), "initial": str(initial)})
     return DrafterTrainer(model, frozen, reader, recipe, out)
+
+
+def _initialise_from_checkpoint(model: DFlashModel, folder: Path) -> torch.Tensor:
+    """Copies a checkpoint's weights; returns the target ids of its draft vocabulary."""
+    config = DFlashConfig.load(folder)
+    if config != model.config:
+        raise ConfigError(f"{folder} has another shape, other taps or another target")
+    width = model.fc.in_features // len(config.target_layer_ids)
+    stored = load_model(folder, config, width, torch.float32)
+    model.load_state_dict(stored.state_dict())
+    ids = load_vocab_map(folder, config)
+    return torch.arange(config.vocab_size) if ids is None else ids

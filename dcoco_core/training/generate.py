@@ -7,14 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+from torch.nn import functional
+
 from dcoco_core.decode import decode
 from dcoco_core.target.interface import TargetModel
 from dcoco_core.target.tokenizer import TargetTokenizer
-from dcoco_core.target.verifier import TargetVerifier, VerifierSettings
-from dcoco_core.training.answers import Answer, append_answers, is_loop, read_answers
+from dcoco_core.target.verifier import VerifierSettings
+from dcoco_core.training.answers import is_loop
+from dcoco_core.training.prepare import shard_index, top_tokens
+from dcoco_core.training.recording import RecordedText, RecordingTarget, RecordingVerifier
+from dcoco_core.training.shards import SequenceInfo, ShardWriter, recorded_prompts
 from dcoco_core.types import Limits, Request, SamplingParams
-
-_ANSWERS_PER_WRITE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class GenerateSettings:
         max_tokens: an answer is cut there, or ends at the end token.
         num_rows: sequences decoded together.
         max_prompt_tokens: longer prompts are left out.
+        prefill_chunk: prompt tokens of one step.
     """
 
     temperatures: tuple[float, ...] = (0.0, 0.7)
@@ -34,6 +39,7 @@ class GenerateSettings:
     max_tokens: int = 176
     num_rows: int = 64
     max_prompt_tokens: int = 300
+    prefill_chunk: int = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +54,14 @@ class Question:
 def questions(
     prompts: Sequence[tuple[str, str]], tokenizer: TargetTokenizer, settings: GenerateSettings
 ) -> list[Question]:
-    """Tokenised chats of (source, prompt) pairs, in an order that mixes the sources."""
-    found = []
+    """Tokenised chats of (source, prompt) pairs, each once, in an order that mixes the sources."""
+    found: dict[tuple[int, ...], Question] = {}
     for src, prompt in prompts:
         ids = tuple(tokenizer.encode_chat([{"role": "user", "content": prompt}]))
         if len(ids) <= settings.max_prompt_tokens:
             pick = _hash(ids) % len(settings.temperatures)
-            found.append(Question(src, ids, settings.temperatures[pick]))
-    return sorted(found, key=lambda question: _hash(question.prompt_ids))
+            found.setdefault(ids, Question(src, ids, settings.temperatures[pick]))
+    return sorted(found.values(), key=lambda question: _hash(question.prompt_ids))
 
 
 def answer_request(
@@ -77,49 +83,61 @@ def generate(
     target: TargetModel,
     todo: Sequence[Question],
     stop_ids: frozenset[int],
-    path: Path,
+    target_layer_ids: tuple[int, ...],
+    folder: Path,
     settings: GenerateSettings,
 ) -> Iterator[tuple[int, int]]:
-    """Answers what `path` does not hold yet and appends to it; safe to stop and start again.
+    """Answers the questions that `folder` has no answer of, and adds shards of them to it.
 
-    Yields (answers, tokens) made so far in this run, after every written batch of answers.
+    Safe to stop and start again: an interrupted run loses the last shard at most.
+
+    Yields (answers, tokens) made so far in this run, after every answer.
     """
-    done = {answer.prompt_ids for answer in read_answers(path)} if path.exists() else set()
+    done = recorded_prompts(folder)
     requests = [
-        answer_request(str(index), question, stop_ids, settings)
-        for index, question in enumerate(todo)
+        answer_request(str(number), question, stop_ids, settings)
+        for number, question in enumerate(todo)
         if question.prompt_ids not in done
     ]
+    writer = ShardWriter(folder, shard_index(target, target_layer_ids))
     max_model_len = settings.max_prompt_tokens + settings.max_tokens
-    verifier = TargetVerifier(target, VerifierSettings(settings.num_rows, max_model_len, 512))
-    texts: dict[str, list[int]] = {}
-    ended: list[Answer] = []
+    verifier = RecordingVerifier(
+        RecordingTarget(target, target_layer_ids),
+        VerifierSettings(settings.num_rows, max_model_len, settings.prefill_chunk),
+    )
     num_answers = num_tokens = 0
-    for verdict in decode(requests, verifier):
-        tokens = texts.setdefault(verdict.request_id, [])
-        tokens.extend(verdict.token_ids)
-        num_tokens += len(verdict.token_ids)
-        if verdict.finish_reason is None:
-            continue
-        question = todo[int(verdict.request_id)]
-        response = tuple(texts.pop(verdict.request_id))
-        ended.append(
-            Answer(
-                src=question.src,
-                prompt_ids=question.prompt_ids,
-                response_ids=response,
-                temperature=question.temperature,
-                loops=is_loop(response),
-            )
-        )
-        num_answers += 1
-        if len(ended) == _ANSWERS_PER_WRITE:
-            append_answers(path, ended)
-            ended = []
+    try:
+        for verdict in decode(requests, verifier):
+            num_tokens += len(verdict.token_ids)
+            if verdict.finish_reason is None:
+                continue
+            text = verifier.take(verdict.request_id)
+            num_answers += 1
+            _write(writer, todo[int(verdict.request_id)], text, target)
             yield num_answers, num_tokens
-    if ended:
-        append_answers(path, ended)
-    yield num_answers, num_tokens
+    finally:
+        writer.flush()
+
+
+@torch.inference_mode()
+def _write(
+    writer: ShardWriter, question: Question, text: RecordedText, target: TargetModel
+) -> None:
+    """Adds one text. The top tokens are computed where drafts are learned: after the prompt."""
+    num_prompt, num_tokens = len(question.prompt_ids), len(text.token_ids)
+    response = text.token_ids[num_prompt:]
+    if len(response) < 2:
+        return  # nothing to predict after the first anchor
+    top_ids, top_log_probs = top_tokens(target, text.hidden[num_prompt - 1 :])
+    padding = (0, 0, num_prompt - 1, 1)
+    writer.add(
+        SequenceInfo(question.src, num_prompt, num_tokens, question.temperature, is_loop(response)),
+        token_ids=torch.tensor(text.token_ids),
+        taps=functional.pad(text.taps, (0, 0, 0, 1)),
+        hidden=functional.pad(text.hidden, (0, 0, 0, 1)),
+        top_ids=functional.pad(top_ids, padding),
+        top_log_probs=functional.pad(top_log_probs, padding),
+    )
 
 
 def _hash(token_ids: tuple[int, ...]) -> int:

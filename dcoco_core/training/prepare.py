@@ -10,7 +10,13 @@ import torch
 from dcoco_core.drafters.dflash.checkpoint import fingerprint_target
 from dcoco_core.target.interface import PackedRows, TargetModel
 from dcoco_core.training.answers import Answer
-from dcoco_core.training.shards import NUM_TOP, ShardIndex, ShardWriter
+from dcoco_core.training.shards import (
+    NUM_TOP,
+    SequenceInfo,
+    ShardIndex,
+    ShardWriter,
+    recorded_prompts,
+)
 
 
 def record_answers(
@@ -20,13 +26,24 @@ def record_answers(
     folder: Path,
     tokens_per_forward: int = 1024,
 ) -> Iterator[int]:
-    """Writes shards of all answers to `folder`; yields the number of tokens after each forward.
+    """Adds shards of all answers to `folder`; yields the number of tokens after each forward.
 
     Sequences are packed into forwards of about `tokens_per_forward` tokens. Answers longer than
     the target's context are cut.
     """
+    writer = ShardWriter(folder, shard_index(target, target_layer_ids))
+    done = recorded_prompts(folder)
+    missing = (answer for answer in answers if answer.prompt_ids not in done)
+    with torch.inference_mode():
+        for group in _groups(missing, tokens_per_forward):
+            yield _record(target, group, target_layer_ids, writer)
+    writer.flush()
+
+
+def shard_index(target: TargetModel, target_layer_ids: tuple[int, ...]) -> ShardIndex:
+    """What shards of this target's tapped blocks say of it."""
     spec = target.spec
-    index = ShardIndex(
+    return ShardIndex(
         target_name=spec.name,
         target_fingerprint=fingerprint_target(target),
         target_layer_ids=target_layer_ids,
@@ -34,11 +51,13 @@ def record_answers(
         vocab_size=spec.vocab_size,
         num_layers=spec.num_layers,
     )
-    writer = ShardWriter(folder, index)
-    with torch.inference_mode():
-        for group in _groups(answers, tokens_per_forward):
-            yield _record(target, group, target_layer_ids, writer)
-    writer.close()
+
+
+def top_tokens(target: TargetModel, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and log-probabilities, each [N, 32], of the likeliest tokens after states [N, H]."""
+    logits = target.logits(hidden.to(target.lm_head.dtype))
+    top = logits.topk(min(NUM_TOP, logits.shape[-1]), dim=-1)
+    return top.indices, top.values - logits.logsumexp(-1, keepdim=True)
 
 
 def _groups(answers: Iterable[Answer], num_tokens: int) -> Iterator[list[Answer]]:
@@ -66,14 +85,15 @@ def _record(
     for answer, ids in zip(group, sequences, strict=True):
         part = slice(start, start + len(ids))
         start = part.stop
-        logits = target.logits(output.hidden[part]).float()
-        top = logits.topk(min(NUM_TOP, logits.shape[-1]), dim=-1)
+        top_ids, top_log_probs = top_tokens(target, output.hidden[part])
         writer.add(
-            answer,
+            SequenceInfo(
+                answer.src, len(answer.prompt_ids), len(ids), answer.temperature, answer.loops
+            ),
             token_ids=ids,
             taps=output.taps[part],
             hidden=output.hidden[part],
-            top_ids=top.indices,
-            top_log_probs=top.values - logits.logsumexp(-1, keepdim=True),
+            top_ids=top_ids,
+            top_log_probs=top_log_probs,
         )
     return sum(lengths)

@@ -1,16 +1,20 @@
 """Training prompts by source, all on the training side of the split (dcoco_core/prompts.py).
 
 `own` needs nothing. The others read prompts out of an installed package at run time; nothing of
-theirs is kept in this repository.
+theirs is kept in this repository. Prompts that share wording with an evaluation prompt
+(dcoco_core/overlap.py) are left out as well, whatever side of the split they are on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 
 from dcoco_core import prompt_packages
 from dcoco_core.errors import ConfigError
+from dcoco_core.evaluation.sets import SETS, EvalSet
+from dcoco_core.overlap import EvaluationText
 from dcoco_core.prompts import is_evaluation, own_prompts
 from dcoco_core.training.topics import TEMPLATES, TOPICS
 
@@ -103,3 +107,65 @@ def training_prompts(source: str, max_chars: int) -> list[str]:
     prompts = (prompt.strip() for prompt in SOURCES[source]())
     kept = dict.fromkeys(p for p in prompts if 0 < len(p) <= max_chars and not is_evaluation(p))
     return list(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPrompts:
+    """What is trained on, and what was left out because evaluation asks it.
+
+    Attributes:
+        prompts: (source, prompt) pairs.
+        num_left_out: by source, prompts that share wording with an evaluation prompt.
+        not_compared: evaluation sets whose package is not installed.
+    """
+
+    prompts: list[tuple[str, str]]
+    num_left_out: dict[str, int]
+    not_compared: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """What `generate` prints before it starts."""
+        counts = ", ".join(f"{name} {count:,}" for name, count in self.num_left_out.items())
+        line = (
+            f"{len(self.prompts):,} prompts; left out for wording that evaluation prompts have: "
+            f"{counts}"
+        )
+        if self.not_compared:
+            line += f"; not compared, not installed: {', '.join(self.not_compared)}"
+        return line
+
+
+def choose_prompts(
+    sources: Sequence[str],
+    per_source: int,
+    max_chars: int = 1200,
+    sets: Iterable[EvalSet] = tuple(SETS.values()),
+) -> ChosenPrompts:
+    """The first `per_source` prompts of each source that share no wording with evaluation.
+
+    Args:
+        sources: names of SOURCES.
+        per_source: prompts of each, at most.
+        max_chars: longer prompts are not taken.
+        sets: whose prompts are kept out.
+
+    Raises:
+        ConfigError: an unknown source, or one whose package is not installed.
+    """
+    texts: list[str] = []
+    missing: list[str] = []
+    for one in sets:
+        try:
+            texts += (prompt.text for prompt in one.prompts())
+        except ConfigError:  # not installed: it can neither be asked here nor compared with
+            missing.append(one.name)
+    evaluation = EvaluationText(texts)
+    chosen: list[tuple[str, str]] = []
+    left_out: dict[str, int] = {}
+    for source in dict.fromkeys(sources):
+        prompts = training_prompts(source, max_chars)
+        kept = [prompt for prompt in prompts if not evaluation.is_copied_by(prompt)]
+        left_out[source] = len(prompts) - len(kept)
+        chosen += ((source, prompt) for prompt in kept[:per_source])
+    return ChosenPrompts(chosen, left_out, tuple(missing))

@@ -9,6 +9,9 @@ its sequences back to back:
     top_ids        [N, 32]  int32     the target's most likely next tokens
     top_log_probs  [N, 32]  float32   their log-probabilities (temperature 1)
 
+A sequence's last token decides nothing: when text is recorded while it is generated, the target
+never reads that token, and its states are zero. So are the top tokens inside the prompt.
+
 The parts keep text apart by a hash of the prompt: "drafter" trains drafters, "corrector" is text
 the drafter has never seen, "heldout" trains nothing.
 """
@@ -26,11 +29,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dcoco_core.errors import ConfigError
-from dcoco_core.training.answers import Answer
 
 PARTS = ("drafter", "corrector", "heldout")
 _HELDOUT_SHARE, _CORRECTOR_SHARE = 0.06, 0.16
 NUM_TOP = 32
+_INDEX = "index.json"
 
 
 def part_of(prompt_ids: tuple[int, ...]) -> str:
@@ -78,57 +81,68 @@ class ShardIndex:
 
 
 class ShardWriter:
-    """Collects sequences per part and writes a shard whenever one is full."""
+    """Collects sequences and writes a shard per part whenever enough tokens have come together.
+
+    The index is rewritten after every shard, so that an interrupted run loses at most what is
+    pending; a writer on a folder that has shards adds to them.
+
+    Raises:
+        ConfigError: the folder's shards were recorded from another target or other blocks of it.
+    """
 
     def __init__(self, folder: Path, index: ShardIndex, tokens_per_shard: int = 32768) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / "index.json").exists():
-            raise ConfigError(f"{folder} already holds shards; choose another folder or remove it")
         self._folder, self._index, self._limit = folder, index, tokens_per_shard
         self._pending: dict[str, list[Sequence]] = {part: [] for part in PARTS}
-        self._sequences: dict[str, list[list[SequenceInfo]]] = {part: [] for part in PARTS}
+        self._shards: dict[str, list[list[dict[str, Any]]]] = {part: [] for part in PARTS}
+        if (folder / _INDEX).exists():
+            data = _read_index(folder)
+            if _parse_index(data) != index:
+                raise ConfigError(
+                    f"{folder} holds shards of another target or of other blocks; "
+                    "choose another folder or remove it"
+                )
+            self._shards = data["parts"]
 
-    def add(self, answer: Answer, **tensors: torch.Tensor) -> None:
+    def add(self, info: SequenceInfo, **tensors: torch.Tensor) -> None:
         """Adds one sequence; `tensors` are the fields of Sequence."""
-        info = SequenceInfo(
-            answer.src,
-            len(answer.prompt_ids),
-            len(answer.token_ids),
-            answer.temperature,
-            answer.loops,
-        )
-        part = part_of(answer.prompt_ids)
-        self._pending[part].append(Sequence(info, **tensors))
-        if sum(s.info.num_tokens for s in self._pending[part]) >= self._limit:
-            self._flush(part)
+        sequence = Sequence(info, **tensors)
+        prompt = sequence.token_ids[: info.num_prompt].tolist()
+        self._pending[part_of(tuple(prompt))].append(sequence)
+        pending = (s.info.num_tokens for part in self._pending.values() for s in part)
+        if sum(pending) >= self._limit:
+            self.flush()
 
-    def close(self) -> None:
-        """Writes what is pending, then the index: a folder without one is incomplete."""
-        for part in PARTS:
-            self._flush(part)
-        data = asdict(self._index) | {
-            "parts": {
-                part: [[asdict(info) for info in shard] for shard in shards]
-                for part, shards in self._sequences.items()
+    def flush(self) -> None:
+        """Writes what is pending, then the index."""
+        for part, sequences in self._pending.items():
+            if not sequences:
+                continue
+            tensors = {
+                "token_ids": torch.cat([s.token_ids for s in sequences]).int(),
+                "taps": torch.cat([s.taps for s in sequences]).bfloat16(),
+                "hidden": torch.cat([s.hidden for s in sequences]).bfloat16(),
+                "top_ids": torch.cat([s.top_ids for s in sequences]).int(),
+                "top_log_probs": torch.cat([s.top_log_probs for s in sequences]).float(),
             }
-        }
-        (self._folder / "index.json").write_text(json.dumps(data))
+            shards = self._shards[part]
+            save_file(tensors, self._folder / f"{part}-{len(shards):05d}.safetensors")
+            shards.append([asdict(s.info) for s in sequences])
+            self._pending[part] = []
+        partial = self._folder / f"partial-{_INDEX}"
+        partial.write_text(json.dumps(asdict(self._index) | {"parts": self._shards}))
+        partial.replace(self._folder / _INDEX)
 
-    def _flush(self, part: str) -> None:
-        sequences = self._pending[part]
-        if not sequences:
-            return
-        shards = self._sequences[part]
-        tensors = {
-            "token_ids": torch.cat([s.token_ids for s in sequences]).int(),
-            "taps": torch.cat([s.taps for s in sequences]).bfloat16(),
-            "hidden": torch.cat([s.hidden for s in sequences]).bfloat16(),
-            "top_ids": torch.cat([s.top_ids for s in sequences]).int(),
-            "top_log_probs": torch.cat([s.top_log_probs for s in sequences]).float(),
-        }
-        save_file(tensors, self._folder / f"{part}-{len(shards):05d}.safetensors")
-        shards.append([s.info for s in sequences])
-        self._pending[part] = []
+
+def recorded_prompts(folder: Path) -> set[tuple[int, ...]]:
+    """The prompts a folder has sequences of; empty where there are no shards."""
+    if not (folder / _INDEX).exists():
+        return set()
+    return {
+        tuple(sequence.token_ids[: sequence.info.num_prompt].tolist())
+        for part in PARTS
+        for sequence in ShardReader(folder, part)
+    }
 
 
 class ShardReader:
@@ -138,14 +152,7 @@ class ShardReader:
         if part not in PARTS:
             raise ConfigError(f"unknown part {part!r}. Allowed: {', '.join(PARTS)}.")
         data = _read_index(folder)
-        self.index = ShardIndex(
-            target_name=data["target_name"],
-            target_fingerprint=data["target_fingerprint"],
-            target_layer_ids=tuple(data["target_layer_ids"]),
-            hidden_size=data["hidden_size"],
-            vocab_size=data["vocab_size"],
-            num_layers=data["num_layers"],
-        )
+        self.index = _parse_index(data)
         self._sequences = list(_load_part(folder, part, data["parts"][part]))
 
     def __len__(self) -> int:
@@ -158,11 +165,22 @@ class ShardReader:
         return iter(self._sequences)
 
 
+def _parse_index(data: dict[str, Any]) -> ShardIndex:
+    return ShardIndex(
+        target_name=data["target_name"],
+        target_fingerprint=data["target_fingerprint"],
+        target_layer_ids=tuple(data["target_layer_ids"]),
+        hidden_size=data["hidden_size"],
+        vocab_size=data["vocab_size"],
+        num_layers=data["num_layers"],
+    )
+
+
 def _read_index(folder: Path) -> dict[str, Any]:
-    path = folder / "index.json"
+    path = folder / _INDEX
     if not path.exists():
         raise ConfigError(
-            f"no shards at {folder}; `python -m dcoco_core.training prepare` makes them"
+            f"no shards at {folder}; `python -m dcoco_core.training generate` makes them"
         )
     data: dict[str, Any] = json.loads(path.read_text())
     return data

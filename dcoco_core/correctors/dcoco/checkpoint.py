@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -12,14 +11,12 @@ from dcoco_core.correctors.checkpoint import (
     CONFIG_FILE,
     Belonging,
     load_parameters,
-    read_options,
+    read_config,
     require_equal,
     save_checkpoint,
 )
 from dcoco_core.correctors.dcoco.corrector import DCOCOCorrector
 from dcoco_core.correctors.dcoco.scorer import PairScorer, ScorerConfig
-from dcoco_core.errors import CheckpointError
-from dcoco_core.registry import unknown_name
 
 ARCHITECTURE = "DCOCOCorrector"
 
@@ -46,29 +43,11 @@ def load_scorer(
     folder: Path, embedding: torch.Tensor, drafter_fingerprint: str | None = None
 ) -> PairScorer:
     """The scorer alone, for further training. Arguments and errors as in load_dcoco."""
-    options = read_options(folder, ARCHITECTURE, embedding, drafter_fingerprint)
-    path = folder / CONFIG_FILE
-    config = _scorer_config(path, options)
-    require_equal(path, "hidden_size", config.hidden_size, embedding.shape[1])
+    config = read_config(folder, ARCHITECTURE, ScorerConfig, embedding, drafter_fingerprint)
+    require_equal(folder / CONFIG_FILE, "hidden_size", config.hidden_size, embedding.shape[1])
     scorer = PairScorer(config)
     load_parameters(scorer, folder)
     return scorer.to(embedding.device).eval()
-
-
-def _scorer_config(path: Path, options: dict[str, Any]) -> ScorerConfig:
-    allowed = [field.name for field in fields(ScorerConfig)]
-    for name, value in options.items():
-        if name not in allowed:
-            raise CheckpointError(f"{path}: {unknown_name('option', name, allowed)}")
-        if name == "add_base_logit":
-            if not isinstance(value, bool):
-                raise CheckpointError(f"{path}: {name} must be true or false, got {value!r}")
-        elif type(value) is not int or value < 1:
-            raise CheckpointError(f"{path}: {name} must be a positive int, got {value!r}")
-    missing = sorted(set(allowed) - options.keys())
-    if missing:
-        raise CheckpointError(f"{path}: missing options {', '.join(missing)}")
-    return ScorerConfig(**options)
 
 
 @torch.inference_mode()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 
 from dcoco_core.correctors.dcoco.scorer import LatticeFeatures, PairScorer
+from dcoco_core.correctors.pair_scores import PairScores, anchor_ids, on_device
 from dcoco_core.correctors.prefix_walk import ScoresAfter, first_candidates, prefix_walk
 from dcoco_core.types import Draft, Lattice
 
@@ -37,23 +36,34 @@ class DCOCOCorrector:
     @torch.inference_mode()
     def correct(self, lattice: Lattice) -> Draft:
         """See protocols.Corrector. The draft is on the corrector's device."""
-        lattice = _to_device(
+        lattice = on_device(
             first_candidates(lattice, self.num_candidates), self._token_states.device
         )
         if lattice.candidate_ids.shape[:2].numel() == 0:
             return Draft(lattice.headers, lattice.candidate_ids[..., 0], gaps=lattice.gaps)
-        features = self._features(lattice)
         all_pairs = self._all_pairs
         if all_pairs is None:
             all_pairs = prefers_all_pairs(lattice.candidate_ids.device)
-        scores = self._all_pair_scores if all_pairs else self._lazy_scores
-        return prefix_walk(lattice, scores(features))
+        if all_pairs:
+            return prefix_walk(lattice, self.pair_scores(lattice).after)
+        return prefix_walk(lattice, self._lazy_scores(self._features(lattice)))
+
+    def pair_scores(self, lattice: Lattice) -> PairScores:
+        """All scores of a lattice on this device, in one batched pass."""
+        features = self._features(lattice)
+        num_rows, num_positions, num_candidates, _ = features.candidates.shape
+        pairs = self._scorer.pair_scores(
+            features.candidates[:, :-1].flatten(0, 1),
+            features.log_probs[:, :-1].flatten(0, 1),
+            features.candidates[:, 1:].flatten(0, 1),
+            features.successor[:, 1:].flatten(0, 1),
+            features.log_probs[:, 1:].flatten(0, 1),
+        ).view(num_rows, num_positions - 1, num_candidates, num_candidates)
+        return PairScores(self._first_scores(features), pairs)
 
     def _features(self, lattice: Lattice) -> LatticeFeatures:
-        device = lattice.candidate_ids.device
-        anchor_ids = torch.tensor([h.anchor_id for h in lattice.headers], device=device)
         return self._scorer.features(
-            anchor=self._token_states[anchor_ids],
+            anchor=self._token_states[anchor_ids(lattice)],
             candidates=self._token_states[lattice.candidate_ids],
             log_probs=lattice.candidate_logits - lattice.log_normalizer[..., None],
             hidden=lattice.hidden,
@@ -77,23 +87,6 @@ class DCOCOCorrector:
 
         return scores_after
 
-    def _all_pair_scores(self, features: LatticeFeatures) -> ScoresAfter:
-        num_rows, num_positions, num_candidates, _ = features.candidates.shape
-        rows = torch.arange(num_rows, device=features.anchor.device)
-        first = self._first_scores(features)
-        pairs = self._scorer.pair_scores(
-            features.candidates[:, :-1].flatten(0, 1),
-            features.log_probs[:, :-1].flatten(0, 1),
-            features.candidates[:, 1:].flatten(0, 1),
-            features.successor[:, 1:].flatten(0, 1),
-            features.log_probs[:, 1:].flatten(0, 1),
-        ).view(num_rows, num_positions - 1, num_candidates, num_candidates)
-
-        def scores_after(position: int, rank: torch.Tensor) -> torch.Tensor:
-            return first if position == 0 else pairs[rows, position - 1, rank]
-
-        return scores_after
-
     def _first_scores(self, features: LatticeFeatures) -> torch.Tensor:
         """[R, K] scores of the first position, after the anchor."""
         return self._scorer.pair_scores(
@@ -112,16 +105,3 @@ def prefers_all_pairs(device: torch.device) -> bool:
     at every batch size (measured at 1 to 32 rows), an accelerator by launches.
     """
     return device.type != "cpu"
-
-
-def _to_device(lattice: Lattice, device: torch.device) -> Lattice:
-    if lattice.candidate_ids.device == device:
-        return lattice
-    return replace(
-        lattice,
-        candidate_ids=lattice.candidate_ids.to(device),
-        candidate_logits=lattice.candidate_logits.to(device),
-        log_normalizer=lattice.log_normalizer.to(device),
-        hidden=lattice.hidden.to(device),
-        last_context=lattice.last_context.to(device),
-    )

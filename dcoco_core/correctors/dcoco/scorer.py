@@ -8,7 +8,9 @@ MLP 515 -> 256 -> 1 with biases, meet exactly. That reconstruction is what is bu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import nn
@@ -16,11 +18,19 @@ from torch.nn import functional as F
 
 NUM_SCALARS = 3
 """log-prob of the predecessor, log-prob of the candidate, its gap to the position's best."""
+_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "relu": F.relu,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ScorerConfig:
-    """Sizes and options of a pair scorer. `hidden_size` is the target's and the drafter's."""
+    """Sizes and design of a pair scorer. `hidden_size` is the target's and the drafter's.
+
+    The design is what the publication leaves open; the defaults are the reconstruction above.
+    """
 
     hidden_size: int
     num_candidates: int = 16
@@ -29,6 +39,29 @@ class ScorerConfig:
     mlp_size: int = 256
     add_base_logit: bool = True
     """Whether the candidate's draft log-prob is added to the MLP's score."""
+    candidate_reads: Literal["both", "embedding", "hidden"] = "both"
+    """What a candidate state is projected from: token embedding, drafter state, or both."""
+    pair_state: bool = True
+    """Whether the MLP reads the projected states of the pair's two positions."""
+    scalars: bool = True
+    """Whether the MLP reads the three scalars."""
+    activation: Literal["silu", "gelu", "relu"] = "silu"
+    """Of the MLP's inner layer."""
+
+    @property
+    def num_inputs(self) -> int:
+        """Width of the MLP's input: three candidate blocks, then pair state, then scalars."""
+        return 3 * self.candidate_size + self.pair_width + self.num_scalars
+
+    @property
+    def pair_width(self) -> int:
+        """Width of the pair state, 0 without."""
+        return self.pair_size if self.pair_state else 0
+
+    @property
+    def num_scalars(self) -> int:
+        """Scalars read, 0 without."""
+        return NUM_SCALARS if self.scalars else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +87,11 @@ class PairScorer(nn.Module):
         super().__init__()
         self.config = config
         size = config.candidate_size
-        self.candidate_proj = nn.Linear(2 * config.hidden_size, size, bias=False)
-        self.pair_proj = nn.Linear(2 * config.hidden_size, config.pair_size, bias=False)
-        self.mlp_in = nn.Linear(3 * size + config.pair_size + NUM_SCALARS, config.mlp_size)
+        num_read = 2 if config.candidate_reads == "both" else 1
+        self.candidate_proj = nn.Linear(num_read * config.hidden_size, size, bias=False)
+        if config.pair_state:
+            self.pair_proj = nn.Linear(2 * config.hidden_size, config.pair_size, bias=False)
+        self.mlp_in = nn.Linear(config.num_inputs, config.mlp_size)
         self.dropout = nn.Dropout(dropout)  # while training only
         self.mlp_out = nn.Linear(config.mlp_size, 1)
         # An untrained scorer returns the draft as it is.
@@ -65,8 +100,10 @@ class PairScorer(nn.Module):
 
     def token_states(self, embedding: torch.Tensor) -> torch.Tensor:
         """The token's share of its candidate state: [..., H] embedding rows to [..., D]."""
-        weight = self.candidate_proj.weight[:, : self.config.hidden_size]
-        return F.linear(_unit_rms(embedding.to(weight.dtype)), weight)
+        weight = self.candidate_proj.weight
+        if self.config.candidate_reads == "hidden":
+            return weight.new_zeros(*embedding.shape[:-1], self.config.candidate_size)
+        return F.linear(_unit_rms(embedding.to(weight.dtype)), weight[:, : self.config.hidden_size])
 
     def features(
         self,
@@ -86,22 +123,24 @@ class PairScorer(nn.Module):
             last_context: [R, H] context row of the position before the anchor.
         """
         dtype = self.candidate_proj.weight.dtype
+        config, weight = self.config, self.mlp_in.weight
         states = _unit_rms(torch.cat([last_context[:, None], hidden], dim=1).to(dtype))
-        share = F.linear(states, self.candidate_proj.weight[:, self.config.hidden_size :])
-        candidates = candidates + share[:, 1:, None]
-        pair_states = self.pair_proj(torch.cat([states[:, :-1], states[:, 1:]], dim=-1))
+        if config.candidate_reads != "embedding":
+            share = F.linear(states, self.candidate_proj.weight[:, -config.hidden_size :])
+            anchor, candidates = anchor + share[:, 0], candidates + share[:, 1:, None]
 
-        size = self.config.candidate_size
-        weight = self.mlp_in.weight
+        size = config.candidate_size
         log_probs = log_probs.to(dtype)
-        gaps = log_probs - log_probs.amax(dim=-1, keepdim=True)
-        pair_share = F.linear(pair_states, weight[:, 3 * size : -NUM_SCALARS], self.mlp_in.bias)
-        successor = (
-            F.linear(candidates, weight[:, size : 2 * size])
-            + pair_share[:, :, None]
-            + F.linear(torch.stack([log_probs, gaps], dim=-1), weight[:, -2:])
-        )
-        return LatticeFeatures(anchor + share[:, 0], candidates, successor, log_probs)
+        successor = F.linear(candidates, weight[:, size : 2 * size], self.mlp_in.bias)
+        if config.pair_state:
+            pair_states = self.pair_proj(torch.cat([states[:, :-1], states[:, 1:]], dim=-1))
+            share = F.linear(pair_states, weight[:, 3 * size : 3 * size + config.pair_size])
+            successor = successor + share[:, :, None]
+        if config.scalars:
+            gaps = log_probs - log_probs.amax(dim=-1, keepdim=True)
+            share = F.linear(torch.stack([log_probs, gaps], dim=-1), weight[:, -2:])
+            successor = successor + share
+        return LatticeFeatures(anchor, candidates, successor, log_probs)
 
     def pair_scores(
         self,
@@ -126,11 +165,13 @@ class PairScorer(nn.Module):
         size = self.config.candidate_size
         weight = self.mlp_in.weight
         predecessor = F.linear(previous, weight[:, :size])
-        predecessor = predecessor + previous_log_probs[..., None] * weight[:, -NUM_SCALARS]
+        if self.config.scalars:
+            predecessor = predecessor + previous_log_probs[..., None] * weight[:, -NUM_SCALARS]
         product = previous[:, :, None] * candidates[:, None]
         layer = F.linear(product, weight[:, 2 * size : 3 * size])
         layer = layer + predecessor[:, :, None] + successor[:, None]
-        scores: torch.Tensor = self.mlp_out(self.dropout(F.silu(layer)))[..., 0]
+        layer = self.dropout(_ACTIVATIONS[self.config.activation](layer))
+        scores: torch.Tensor = self.mlp_out(layer)[..., 0]
         return scores + log_probs[:, None] if self.config.add_base_logit else scores
 
 

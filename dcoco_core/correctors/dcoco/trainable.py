@@ -13,7 +13,17 @@ from dcoco_core.correctors.checkpoint import Belonging
 from dcoco_core.correctors.dcoco.checkpoint import project_tokens, save_dcoco
 from dcoco_core.correctors.dcoco.corrector import DCOCOCorrector
 from dcoco_core.correctors.dcoco.scorer import PairScorer, ScorerConfig
+from dcoco_core.correctors.options import with_design
+from dcoco_core.correctors.pair_scores import left_ids
+from dcoco_core.correctors.trainable import TrainingSource
 from dcoco_core.types import Lattice
+
+
+def new_dcoco(source: TrainingSource) -> TrainableDCOCO:
+    """An untrained scorer of the sizes and the design asked for."""
+    fixed = {"hidden_size": source.embedding.shape[1], "num_candidates": source.num_candidates}
+    config = with_design(ScorerConfig, fixed, source.design)
+    return TrainableDCOCO(source.embedding, source.dropout, config)
 
 
 class TrainableDCOCO:
@@ -49,9 +59,13 @@ class TrainableDCOCO:
         A place with its gold predecessor is a lattice of one position whose anchor is that
         predecessor and whose context is the state to its left, so the same features apply.
         """
-        left_ids, left_states, left_log_probs = _left_of_positions(lattice, gold_ids)
+        left_states, left_log_probs = _left_of_positions(lattice, gold_ids)
         token_ids = torch.cat(
-            [left_ids[rows, positions, None], lattice.candidate_ids[rows, positions]], dim=1
+            [
+                left_ids(lattice, gold_ids)[rows, positions, None],
+                lattice.candidate_ids[rows, positions],
+            ],
+            dim=1,
         )
         tokens = self._token_states(token_ids)
         log_probs = lattice.candidate_logits - lattice.log_normalizer[..., None]
@@ -87,17 +101,14 @@ class TrainableDCOCO:
 
 def _left_of_positions(
     lattice: Lattice, gold_ids: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The gold token, state and draft log-prob to the left of every position, [R, S, ...] each.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The state and the gold token's log-prob to the left of every position, [R, S, ...] each.
 
-    Left of the first one are the anchor, its context row and log-prob 0.
+    Left of the first one are the anchor's context row and log-prob 0.
     """
-    device = gold_ids.device
-    anchor_ids = torch.tensor([h.anchor_id for h in lattice.headers], device=device)
-    ids = torch.cat([anchor_ids[:, None], gold_ids[:, :-1].long()], dim=1)
     states = torch.cat([lattice.last_context[:, None], lattice.hidden[:, :-1]], dim=1)
     is_gold = lattice.candidate_ids == gold_ids[..., None]
     log_probs = lattice.candidate_logits - lattice.log_normalizer[..., None]
     gold_log_probs = (log_probs * is_gold).sum(dim=-1)
     zeros = torch.zeros_like(gold_log_probs[:, :1])
-    return ids, states, torch.cat([zeros, gold_log_probs[:, :-1]], dim=1)
+    return states, torch.cat([zeros, gold_log_probs[:, :-1]], dim=1)

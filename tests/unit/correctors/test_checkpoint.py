@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from dcoco_core.correctors import CORRECTORS, load_corrector
 from dcoco_core.correctors.checkpoint import Belonging, embedding_fingerprint
 from dcoco_core.correctors.dcoco.checkpoint import save_dcoco
+from dcoco_core.correctors.trainable_catalog import TRAINABLE
 from dcoco_core.errors import CheckpointError, ConfigError
 from tests.unit.correctors.lattices import (
     GREEDY,
@@ -131,7 +132,8 @@ def test_missing_and_damaged_files_are_named(folder):
 
 
 def test_names():
-    assert list(CORRECTORS) == ["none", "dcoco"]
+    assert set(CORRECTORS) >= {"none", "dcoco", "dcoco-paper", "dflash2-selector", "lilicorr"}
+    assert set(TRAINABLE) == set(CORRECTORS) - {"none"}
     with pytest.raises(ConfigError, match=r"unknown corrector 'dcoko'. Did you mean 'dcoco'"):
         load_corrector("dcoko", embedding=random_embedding())
     with pytest.raises(ConfigError, match="'dcoco' needs a checkpoint folder"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def headline(result: Result) -> dict[str, object]:
 
 def test_quick_ends_in_the_line(folder: Path) -> None:
     out = folder / "quick"
-    options = ("--prompts", "3", "--sampled-prompts", "2", "--out", str(out))
+    options = ("--prompts-per-set", "3", "--sampled-prompts", "2", "--out", str(out))
     line = headline(run(folder, "quick", *options))
     assert list(line) == HEADLINE
     assert line["n"] == 6
@@ -83,7 +84,16 @@ def test_quick_ends_in_the_line(folder: Path) -> None:
 
 def test_full_makes_a_page_and_goes_on_where_it_was_stopped(folder: Path) -> None:
     out, page = folder / "full", folder / "page"
-    options = ["--prompts", "2", "--sampled-prompts", "2", "--out", str(out), "--page", str(page)]
+    options = [
+        "--prompts-per-set",
+        "2",
+        "--sampled-prompts",
+        "2",
+        "--out",
+        str(out),
+        "--page",
+        str(page),
+    ]
     options += ["--settings", "greedy,coupled-t1,rejection-t1"]
     line = headline(run(folder, "full", *options))
     text = (page / "evaluation.md").read_text()
@@ -96,8 +106,24 @@ def test_full_makes_a_page_and_goes_on_where_it_was_stopped(folder: Path) -> Non
     ):
         assert part in text
     plots = sorted(path.name for path in page.glob("*.png"))
-    assert len(plots) == 8
+    assert len(plots) == 9
     assert all(f"({plot})" in text for plot in plots)
+    html = (page / "evaluation.html").read_text()
+    assert html.count("data:image/png;base64,") == len(plots)
+    assert ".png" not in html
+    assert {"src=", "href="} & set(re.findall(r"\w+=", html)) == {"src="}
+    figures = json.loads((page / "evaluation.json").read_text())
+    assert list(figures["sets_longer"]) == ["greedy", "coupled-t1", "rejection-t1"]
+    assert figures["sets_longer"]["greedy"]["sets"] == 2
+    assert set(figures["settings"]["greedy"]["all sets"]["dcoco_over"]) == {"none"}
+    assert [times["num_rows"] for times in figures["stages"]] == [1, 32]
+    checks = figures["checks"]
+    assert list(checks) == ["greedy", "coupled-t1"]
+    for name in ("none", "dcoco"):
+        assert checks["greedy"][name]["num_prompts"] == 4
+        assert (
+            checks["greedy"][name]["num_same_counters"] == checks["greedy"][name]["num_same_text"]
+        )
 
     # One unit is lost: it is measured again, to the same figures, and nothing else is.
     kept = {path: path.stat().st_mtime_ns for path in out.rglob("*.json")}
@@ -112,12 +138,23 @@ def test_full_makes_a_page_and_goes_on_where_it_was_stopped(folder: Path) -> Non
     assert changed == [lost]
 
 
+def test_one_corrector_alone_has_nothing_to_be_compared_with(folder: Path) -> None:
+    options = ("--prompts-per-set", "2", "--sampled-prompts", "1", "--correctors", "dcoco")
+    line = headline(run(folder, "quick", *options, "--out", str(folder / "alone")))
+    assert list(line) == HEADLINE
+    assert isinstance(line["acceptance_length"], dict)
+    assert list(line["acceptance_length"]) == ["dcoco"]
+    assert line["ratio_dcoco_none"] is line["ratio_dcoco_none_t1"] is None
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--settings", "coupled-t1"], "need 'greedy' among them"),
         (["--settings", "greedy,greedi"], "unknown setting 'greedi'. Did you mean 'greedy'"),
         (["--max-tokens", "4000"], "positions, there are"),
+        (["--reasoning-tokens", "4000"], "positions, there are"),
+        (["--correctors", "none,dcocoa"], "unknown corrector 'dcocoa'. Did you mean 'dcoco'"),
     ],
 )
 def test_what_cannot_be_is_refused(folder: Path, options: list[str], message: str) -> None:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from dcoco_core.errors import ConfigError
+from dcoco_core.evaluation.measure import Sizes
 from dcoco_core.evaluation.settings import SETTINGS, settings_named, usual_settings
 from dcoco_core.target.tokenizer import TargetTokenizer
 from tests.tiny_model import write_target
@@ -50,10 +51,12 @@ def test_names_say_rule_temperature_and_reasoning() -> None:
     ]
 
 
-def test_reasoning_answers_may_be_longer() -> None:
-    assert SETTINGS["greedy"].cap(64) == 64
-    assert SETTINGS["greedy-step-by-step"].cap(64) == 512
-    assert SETTINGS["greedy-thinking"].cap(1024) == 1024
+def test_reasoning_answers_have_a_cap_of_their_own() -> None:
+    sizes = Sizes(max_tokens=64, reasoning_tokens=1024)
+    assert sizes.cap(SETTINGS["greedy"]) == 64
+    assert sizes.cap(SETTINGS["coupled-t1-step-by-step"]) == 1024
+    assert sizes.cap(SETTINGS["greedy-thinking"]) == 1024
+    assert Sizes(max_tokens=64).cap(SETTINGS["greedy-step-by-step"]) == 512
 
 
 def test_without_a_switch_an_instruction_is_added(plain: TargetTokenizer) -> None:

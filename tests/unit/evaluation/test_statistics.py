@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from dcoco_core.evaluation.figures import ALL_SETS, best_sequential, ratio_of, setting_figures
+from dcoco_core.evaluation.figures import ALL_SETS, best_sequential, sets_longer, setting_figures
 from dcoco_core.evaluation.results import RequestResult, merge_correctors
 from dcoco_core.evaluation.statistics import (
     captured_gap,
@@ -107,11 +107,23 @@ def test_the_best_sequential_corrector_is_compared() -> None:
     both = [RequestResult("a", "prompt", False, 10, records)]
     total = setting_figures(both)[ALL_SETS]
     assert best_sequential(total) == "dspark-rnn"
-    compared = ratio_of(both, "dcoco", "dspark-rnn")
-    assert compared is not None
-    assert compared.value == pytest.approx(24 / 22)
-    assert ratio_of(RESULTS, "dcoco", None) is None
+    assert list(total.dcoco_over) == ["domino", "dspark-rnn"]
+    assert total.dcoco_over["dspark-rnn"].value == pytest.approx(24 / 22)
+    assert setting_figures(RESULTS)["b"].dcoco_over["none"].value == pytest.approx(1.5)
     assert best_sequential(setting_figures(RESULTS)[ALL_SETS]) is None
+
+
+def test_sets_are_counted_whose_interval_is_above_one() -> None:
+    """Surely better in a, sometimes better in b, never in c."""
+
+    def pair(set_name: str, none: int, dcoco: int) -> RequestResult:
+        return result(set_name, none=record(none, 10), dcoco=record(dcoco, 10))
+
+    sure = [pair("a", 20 + n, 24 + n) for n in range(4)]
+    unsure = [pair("b", 20 + n, 20 + n + (-3, 8, -3, 0)[n]) for n in range(4)]
+    equal = [pair("c", 20 + n, 20 + n) for n in range(4)]
+    assert sets_longer(setting_figures([*sure, *unsure, *equal])) == {"dcoco": 1}
+    assert sets_longer(setting_figures([result("a", none=record(20, 10))])) == {}
 
 
 def test_correctors_that_decoded_apart_become_one_result_per_prompt() -> None:

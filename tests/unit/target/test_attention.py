@@ -1,4 +1,4 @@
-"""The three formulations of attention give one answer."""
+"""The four formulations of attention give one answer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dcoco_core.kv_cache import CacheShape, SlotCache
 from dcoco_core.target.attention import (
     Attention,
     ExactAttention,
+    HostAttention,
     PackedIndex,
     PaddedAttention,
     RowAttention,
@@ -22,8 +23,9 @@ ROWS = [
     PackedRows((3,), (100,), (16,)),
     PackedRows((4, 0, 2), (0, 63, 150), (40, 2, 17)),
     PackedRows((1, 2, 3, 4), (5, 64, 0, 191), (1, 1, 1, 1)),
+    PackedRows((4, 0, 2, 1, 3), (64, 9, 150, 7, 0), (4, 30, 1, 3, 2)),
 ]
-FORMULATIONS = [RowAttention, PaddedAttention, ExactAttention]
+FORMULATIONS = [RowAttention, PaddedAttention, HostAttention, ExactAttention]
 
 
 def reference(

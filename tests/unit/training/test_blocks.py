@@ -160,3 +160,19 @@ def test_a_lattice_is_what_a_drafter_sends_for_greedy_requests():
     assert lattice.candidate_ids.dtype == torch.int64
     assert [h.anchor_id for h in lattice.headers] == [39, 39]
     assert lattice.headers[0].sampling.temperature == 0
+
+
+def test_a_padded_block_says_how_long_it_was_drafted():
+    lattice = pair_blocks(3, 1).padded(7).lattice()
+    assert [header.num_draft_tokens for header in lattice.headers] == [4, 4, 4]
+    assert lattice.candidate_ids.shape == (3, 7, 4)
+
+
+def test_fewer_candidates_are_the_best_ones():
+    blocks = pair_blocks(30, 1)
+    fewer = blocks.best(2)
+    assert torch.equal(fewer.candidate_ids, blocks.candidate_ids[..., :2])
+    assert fewer.log_probs.shape == fewer.target_probs.shape == (30, 4, 2)
+    ranks = blocks.gold_ranks()
+    assert torch.equal(fewer.gold_ranks(), ranks.clamp(max=2))
+    assert torch.equal(blocks.best(1).gold_ranks(), ranks.clamp(max=1))

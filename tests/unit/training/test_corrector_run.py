@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from dcoco_core.drafters.dflash.checkpoint import save_checkpoint
 from dcoco_core.errors import CheckpointError, ConfigError
 from dcoco_core.target.interface import TargetModel
 from dcoco_core.training.__main__ import app
-from dcoco_core.training.answers import Answer
 from dcoco_core.training.corrector import CorrectorRecipe
 from dcoco_core.training.corrector_run import (
     CorrectorRun,
@@ -24,7 +24,7 @@ from dcoco_core.training.corrector_run import (
     run_corrector,
     split_for_stopping,
 )
-from dcoco_core.training.shards import ShardIndex, ShardWriter
+from dcoco_core.training.shards import SequenceInfo, ShardIndex, ShardWriter
 from tests.unit.drafters.dflash.networks import (
     CONFIG,
     HIDDEN,
@@ -48,14 +48,14 @@ def write_shards(folder: Path, target_layer_ids: tuple[int, ...] = (0, 2)) -> No
         ids = torch.randint(4, VOCAB, (num_tokens,), generator=generator)
         top = torch.rand(num_tokens, VOCAB, generator=generator).topk(32)
         writer.add(
-            Answer("random", tuple(ids[:4].tolist()), tuple(ids[4:].tolist()), 0.0, False),
+            SequenceInfo("random", 4, num_tokens, 0.0, loops=False),
             token_ids=ids,
             taps=torch.randn(num_tokens, TAPS * HIDDEN, generator=generator),
             hidden=torch.randn(num_tokens, HIDDEN, generator=generator),
             top_ids=top.indices,
             top_log_probs=top.values.log_softmax(-1),
         )
-    writer.close()
+    writer.flush()
 
 
 @pytest.fixture(scope="module")
@@ -107,12 +107,36 @@ def test_the_command(run, tmp_path, monkeypatch):
             "corrector",
             *("--drafter", str(run.drafter), "--shards", str(run.shards)),
             *("--blocks", str(run.blocks), "--out", str(tmp_path), "--num-positions", "3"),
-            *("--steps", "2"),
+            *("--steps", "2", "--design", "mlp_size=16", "--design", "activation=relu"),
         ],
     )
     assert result.exit_code == 0, result.output
     assert "all, 3 proposals: none 1." in result.output
     assert (tmp_path / "checkpoint" / "model.safetensors").exists()
+
+
+def test_a_design_and_fewer_candidates(run, tmp_path):
+    """What a run chooses is what its checkpoint says; the drafted blocks are those of 16."""
+    chosen = dataclasses.replace(
+        run,
+        out=tmp_path,
+        num_positions=(3,),
+        num_candidates=4,
+        design={"pair_state": "false", "mlp_size": "32"},
+    )
+    figures = run_corrector(chosen, TARGET, RECIPE)
+    options = json.loads((tmp_path / "checkpoint" / "config.json").read_text())["corrector"]
+    assert (options["num_candidates"], options["mlp_size"], options["pair_state"]) == (4, 32, False)
+    assert "pair_proj.weight" not in load_file(tmp_path / "checkpoint" / "model.safetensors")
+    wider = run_corrector(
+        dataclasses.replace(chosen, out=tmp_path / "16", num_candidates=16), TARGET, RECIPE
+    )
+    kind = "all, 3 proposals"
+    assert figures[kind]["none"] == wider[kind]["none"]
+    oracles = [f[kind]["oracle"].acceptance_length for f in (figures, wider)]
+    assert oracles[0] < oracles[1]
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["facts"]["design"] == "pair_state false, mlp_size 32"
 
 
 def test_shards_with_other_taps_are_refused(run, tmp_path):

@@ -1,16 +1,17 @@
-"""A target folder in Hugging Face form: a random two-head Llama of 64 tokens that chats."""
+"""A target folder in Hugging Face form: a random Llama of 64 tokens, one a character."""
 
 from __future__ import annotations
 
 import json
 import math
+import string
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.models import BPE
+from tokenizers.normalizers import Lowercase
 
 VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, MLP = 64, 32, 5, 4, 2, 48
 SPECIALS = ["<unk>", "<s>", "</s>", "<mask>"]
@@ -42,10 +43,10 @@ def write_tiny_target(folder: Path, seed: int = 0) -> Path:
     (folder / "config.json").write_text(json.dumps(CONFIG))
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"}))
-    words = {word: i for i, word in enumerate(SPECIALS)}
-    words |= {f"w{i}": i for i in range(len(SPECIALS), VOCAB)}
-    tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = WhitespaceSplit()
+    characters = f"{string.ascii_lowercase}{string.digits}{string.punctuation[:23]} "
+    symbols = {symbol: i for i, symbol in enumerate([*SPECIALS, *characters])}
+    tokenizer = Tokenizer(BPE(symbols, merges=[], unk_token="<unk>"))
+    tokenizer.normalizer = Lowercase()
     tokenizer.add_special_tokens(SPECIALS)
     tokenizer.save(str(folder / "tokenizer.json"))
     save_file(_weights(seed), folder / "model.safetensors", metadata={"format": "pt"})

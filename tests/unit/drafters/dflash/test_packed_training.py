@@ -52,7 +52,7 @@ def test_packed_blocks_equal_incremental_drafts(name):
     anchors = [torch.tensor([5, 9, 10, 24]), torch.tensor([4, 17])]
     length = 3
     batch = build_batch(sequences, anchors, config, config.num_inputs(length), gamma=4.0)
-    packed = run_blocks(model, batch, target.embedding)
+    packed, _ = run_blocks(model, batch, target.embedding)
     packed = packed if config.shift_label else packed[:, :, 1:]
 
     head = CandidateHead(target.lm_head, None, 8, config)
@@ -115,7 +115,7 @@ def test_context_from_the_anchor_on_is_never_seen():
             model,
             build_batch([s], [torch.tensor([8, 12])], CONFIG, 4, gamma=1.0),
             target.embedding,
-        )
+        )[0]
         for s in (sequence, changed)
     ]
     torch.testing.assert_close(results[0][0, 0], results[1][0, 0])

@@ -1,0 +1,1 @@
+"""DFlash2's candidate selector: a learned score of token pairs, gated by the drafter's state."""

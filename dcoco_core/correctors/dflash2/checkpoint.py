@@ -1,0 +1,56 @@
+"""Saving and loading DFlash2 candidate selectors."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from dcoco_core.correctors.checkpoint import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    Belonging,
+    load_parameters,
+    read_config,
+    require_equal,
+    save_checkpoint,
+)
+from dcoco_core.correctors.dflash2.corrector import SelectorCorrector
+from dcoco_core.correctors.dflash2.selector import CandidateSelector, SelectorConfig
+from dcoco_core.errors import CheckpointError
+
+ARCHITECTURE = "DFlash2CandidateSelector"
+
+
+def save_selector(folder: Path, selector: CandidateSelector, belonging: Belonging) -> None:
+    """Writes `selector` as a checkpoint that load_selector reads."""
+    save_checkpoint(folder, ARCHITECTURE, asdict(selector.config), selector, belonging)
+
+
+def load_selector(
+    folder: Path, embedding: torch.Tensor, drafter_fingerprint: str | None = None
+) -> SelectorCorrector:
+    """The corrector, computing in fp32 on the device of the target's embedding [V, H].
+
+    Raises:
+        CheckpointError: files that are missing or damaged, or a checkpoint made for another
+            target or drafter.
+    """
+    config = read_config(folder, ARCHITECTURE, SelectorConfig, embedding, drafter_fingerprint)
+    path = folder / CONFIG_FILE
+    require_equal(path, "vocab_size", config.vocab_size, embedding.shape[0])
+    if config.draft_vocab_size > config.vocab_size:
+        raise CheckpointError(f"{path}: draft_vocab_size is more than {config.vocab_size}")
+    selector = CandidateSelector(config)
+    load_parameters(selector, folder)
+    if config.is_reduced:
+        _require_map(folder / WEIGHTS_FILE, selector)
+    return SelectorCorrector(selector.to(embedding.device).eval())
+
+
+def _require_map(path: Path, selector: CandidateSelector) -> None:
+    ids = selector.d2t + torch.arange(len(selector.d2t))
+    rising = bool((ids[1:] > ids[:-1]).all())
+    if not rising or int(ids[0]) < 0 or int(ids[-1]) >= selector.config.vocab_size:
+        raise CheckpointError(f"{path}: d2t does not map into the target's vocabulary")

@@ -1,0 +1,1 @@
+"""Domino: a GRU over the chosen prefix corrects every position after the first."""

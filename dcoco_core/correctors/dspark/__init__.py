@@ -1,0 +1,1 @@
+"""DSpark's Markov heads: a low-rank bias after the chosen token, and a confidence."""
