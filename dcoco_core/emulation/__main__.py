@@ -15,8 +15,9 @@ from dcoco_core.emulation.acceptance import (
 )
 from dcoco_core.emulation.bound import best_plan
 from dcoco_core.emulation.fit import DRAFT_SHARES, fit_published, profile_of
-from dcoco_core.emulation.profile import dump_profile, load_profile
-from dcoco_core.errors import DcocoError
+from dcoco_core.emulation.profile import Loop, dump_profile, load_profile
+from dcoco_core.errors import ConfigError, DcocoError
+from dcoco_core.registry import unknown_name
 
 PROFILES = Path("configs/emulated/profiles")
 _MADE_BY = "Written by `python -m dcoco_core.emulation fit`; change the fit, not this file."
@@ -59,16 +60,18 @@ def bound(
         str, typer.Option(help="'published', or a file of recorded counts")
     ] = "published",
     corrector: Annotated[str, typer.Option(help="whose acceptance and cost")] = "dcoco",
+    loop: Annotated[
+        Loop | None, typer.Option(help="how it goes over a block; by default its best loop")
+    ] = None,
     clients: Annotated[str, typer.Option(help="comma-separated")] = "1,4,8,16,32,64,128",
 ) -> None:
     """Print the best plan at every load, from the profile alone: emulated, not measured."""
-    path = Path(profile) if profile.endswith(".yaml") else PROFILES / f"{profile}.yaml"
-    modelled, source = load_profile(path), _source(acceptance)
+    modelled, source = load_profile(_path(profile)), _source(acceptance)
     loads = _loads(clients)
-    best = [best_plan(modelled, source, num_clients, corrector) for num_clients in loads]
+    best = [best_plan(modelled, source, num_clients, corrector, loop) for num_clients in loads]
     typer.echo(f"{modelled.name}, {corrector}: modelled, not measured")
     typer.echo(f"  acceptance ({source.label}): {source.origins[corrector]}")
-    cost = modelled.corrector(corrector)
+    cost = modelled.corrector(corrector, loop)
     typer.echo(f"  cost of the corrector ({cost.source}): {cost.note}")
     typer.echo("  clients  proposals  groups  tokens/s  / plain")
     for num_clients, row in zip(loads, best, strict=True):
@@ -76,6 +79,16 @@ def bound(
             f"  {num_clients:7}  {row.plan.num_draft_tokens:9}  {row.plan.num_groups:6}"
             f"  {row.tokens_per_s:8.0f}  {row.tokens_per_s / row.plain_tokens_per_s:7.2f}"
         )
+
+
+def _path(profile: str) -> Path:
+    """A file as it is; a name in the folder. Raises ConfigError for a name nothing has."""
+    if profile.endswith(".yaml"):
+        return Path(profile)
+    names = [path.stem for path in PROFILES.glob("*.yaml")]
+    if profile not in names:
+        raise ConfigError(unknown_name(f"profile in {PROFILES}", profile, names))
+    return PROFILES / f"{profile}.yaml"
 
 
 def _source(acceptance: str) -> AcceptanceSource:

@@ -59,12 +59,8 @@ class AnswerTape:
             raise ConfigError(f"tape {path}: vocab_size must be an integer")
         return cls(tuple(token_ids), vocab_size)
 
-    def token(self, noise_key: int, position: int) -> int:
-        """The token at an absolute position of a request."""
-        return self.token_ids[(self._first(noise_key) + position) % len(self.token_ids)]
-
     def tokens(self, noise_key: int, start: int, count: int) -> list[int]:
-        """The tokens at positions start..start + count - 1."""
+        """A request's tokens at the absolute positions start..start + count - 1."""
         first, size = self._first(noise_key) + start, len(self.token_ids)
         return [self.token_ids[(first + place) % size] for place in range(count)]
 

@@ -22,6 +22,9 @@ BASE, DCOCO = "none", "dcoco"
 SEQUENTIAL = ("domino", "dspark-vanilla", "dspark-gated", "dspark-rnn")
 """Correctors that take a step of a network per position."""
 ALL_SETS = "all sets"
+_MIN_REQUESTS = 5
+"""Fewer are too few for an interval to count: one request has none, and resampling a handful
+often gives the same few again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +109,18 @@ def best_sequential(figures: SetFigures) -> str | None:
 
 
 def sets_longer(figures: Mapping[str, SetFigures]) -> dict[str, int]:
-    """By corrector, the sets where the interval of its ratio to `none` is above 1."""
+    """By corrector, the sets where the interval of its ratio to `none` is above 1.
+
+    Sets of fewer than five requests never count.
+    """
     sets = [found for name, found in figures.items() if name != ALL_SETS]
     names = [name for name in figures[ALL_SETS].correctors if name not in (BASE, ORACLE)]
     return {name: sum(_is_longer(found.correctors[name]) for found in sets) for name in names}
 
 
 def _is_longer(figures: CorrectorFigures) -> bool:
-    return figures.ratio is not None and figures.ratio.low > 1.0
+    found = figures.ratio
+    return found is not None and found.n >= _MIN_REQUESTS and found.low > 1.0
 
 
 def _corrector(

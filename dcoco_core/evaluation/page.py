@@ -124,7 +124,7 @@ def _decoding(report: Report) -> Iterator[Block]:
     yield Heading("Speed of one client")
     first = next(iter(report.decoding.values()))
     yield Paragraph(
-        f"Greedy, real decoding of {first.total.tokens_per_s.n} prompts, in turns; stages are ms "
+        f"Greedy, real decoding, in turns, n = {first.total.tokens_per_s.n} prompts; stages are ms "
         "per round."
     )
     rows = [

@@ -47,7 +47,7 @@ def write_time_plots(folder: Path, stages: Sequence[StageTimes]) -> list[str]:
             [spread.median for spread in spreads],
             width,
             yerr=[[s.median - s.low for s in spreads], [s.high - s.median for s in spreads]],
-            label=f"{times.num_rows} rows",
+            label=f"{times.num_rows} row{'s' if times.num_rows > 1 else ''}",
             error_kw={"linewidth": 0.8},
         )
     names = list(stages[0].correct_ms)
@@ -76,7 +76,8 @@ def _bars(axes: Axes, figures: Mapping[str, SetFigures]) -> None:
         )
     axes.set_xticks(range(len(figures)), list(figures), rotation=25, ha="right")
     axes.set_ylim(bottom=1.0)
-    axes.legend(fontsize="small", ncols=2)
+    axes.margins(x=0.01)
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _curves(

@@ -229,24 +229,32 @@ class Planner:
     def _probe(
         self, costs: RoundCosts, survival: Sequence[float], present_rate: float
     ) -> Plan | None:
-        """A neighbour of the standing plan, or plain decoding, that has not been seen for longest.
+        """Another length to look at now, if one is due and affordable: the one longest unseen.
+
+        Those next to the standing one, plain decoding, and the best draft where that stands.
 
         What it promises to lose is paid from a budget that grows with time, so that looking
-        around costs at most a fixed share whatever the plans are like.
+        around costs at most a fixed share whatever the plans are like. The budget never holds
+        more than one look, or a quiet hour would pay for a minute of bad rounds.
         """
         if self._num_rounds - self._last_probe < self._settings.probe_interval:
             return None
-        place = self._lengths.index(self._plan.num_draft_tokens)
-        lengths = {0, *self._lengths[max(place - 1, 0) : place + 2]}
-        lengths.discard(self._plan.num_draft_tokens)
-        affordable = []
+        num_rows, standing = self._num_rows, self._plan.num_draft_tokens
+        place = self._lengths.index(standing)
+        lengths = {0, *self._lengths[max(place - 1, 0) : place + 2]} - {standing}
+        if standing == 0 and len(self._lengths) > 1:
+            drafts = [Plan(length) for length in self._lengths[1:]]
+            lengths.add(best_of(costs, survival, drafts, num_rows)[0].num_draft_tokens)
+        offers = []
         for length in sorted(lengths):
             plan = Plan(length, self._plan.num_groups if length else 1)
-            share = 1 - tokens_per_second(costs, survival, plan, self._num_rows) / present_rate
-            loss_s = max(share, 0.0) * round_seconds(costs, plan, self._num_rows)
-            if loss_s <= self._probe_budget_s:
-                age = self._last_tried.get(length, 0)
-                affordable.append((age, self._random.random(), loss_s, plan))
+            share = 1 - tokens_per_second(costs, survival, plan, num_rows) / present_rate
+            loss_s = max(share, 0.0) * round_seconds(costs, plan, num_rows)
+            age = self._last_tried.get(length, 0)
+            offers.append((age, self._random.random(), loss_s, plan))
+        dearest = max((loss_s for _, _, loss_s, _ in offers), default=0.0)
+        self._probe_budget_s = min(self._probe_budget_s, dearest)
+        affordable = [offer for offer in offers if offer[2] <= self._probe_budget_s]
         if not affordable:
             return None
         *_, loss_s, probe = min(affordable)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress, TextColumn, track
 
 from dcoco_core.errors import DcocoError
 from dcoco_core.target.folder import DEFAULT_TARGET, resolve_target
@@ -20,6 +19,7 @@ TapIds = Annotated[
     str | None, typer.Option(help="tapped blocks of the target; five of them by default")
 ]
 Dtype = Annotated[str, typer.Option(help="bfloat16 or float32")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
 
 
 _NUM_TAPS = 5
@@ -39,34 +39,36 @@ def generate(
     minutes: Annotated[float | None, typer.Option(help="end after so long")] = None,
     target_layer_ids: TapIds = None,
     dtype: Dtype = "bfloat16",
+    device: Device = "auto",
 ) -> None:
     """Let the target answer training prompts and record what is learned from; resumable."""
     from dcoco_core.provenance import write_run
     from dcoco_core.target.loading import load_target
     from dcoco_core.target.tokenizer import TargetTokenizer
-    from dcoco_core.training.generate import GenerateSettings, generate, questions
-    from dcoco_core.training.prompts import training_prompts
+    from dcoco_core.training.generate import GenerateSettings, generate, questions, unanswered
+    from dcoco_core.training.processes import resolve_single_device
+    from dcoco_core.training.progress import ProgressDisplay
+    from dcoco_core.training.prompts import choose_prompts
 
+    where = str(resolve_single_device(device, "generate"))
     folder = resolve_target(target)
     tokenizer = TargetTokenizer(folder)
     settings = GenerateSettings(max_tokens=max_tokens, num_rows=rows)
-    prompts = [
-        (source, prompt)
-        for source in sources.split(",")
-        for prompt in training_prompts(source, max_chars=1200)[:prompts_per_source]
-    ]
-    todo = questions(prompts, tokenizer, settings)
-    write_run(out, {"sources": sources, "num_prompts": len(todo), "dtype": dtype})
-    model = load_target(folder, dtype=dtype)
+    chosen = choose_prompts(sources.split(","), prompts_per_source)
+    typer.echo(chosen.summary)
+    todo = questions(chosen.prompts, tokenizer, settings)
+    facts = {"sources": sources, "num_prompts": len(todo), "dtype": dtype, "device": where}
+    write_run(out, facts)
+    todo = unanswered(todo, out)
+    model = load_target(folder, dtype=dtype, device=where)
     layer_ids = _layer_ids(target_layer_ids, model.spec.num_layers)
     made = generate(model, todo, tokenizer.eos_token_ids, layer_ids, out, settings)
     began = time.monotonic()
-    with Progress(*Progress.get_default_columns(), TextColumn("{task.fields[rate]}")) as bar:
-        task = bar.add_task("answering", total=len(todo), rate="")
+    with ProgressDisplay("answering", len(todo), "prompts") as display:
+        display.update(0)
         for num_answers, num_tokens in made:
             spent = time.monotonic() - began
-            rate = f"{num_tokens:,} tokens, {num_tokens / spent:.0f} a second"
-            bar.update(task, completed=num_answers, rate=rate)
+            display.update(num_answers, f"{num_tokens / spent:.0f} tokens a second")
             if minutes is not None and spent > 60 * minutes:
                 break
 
@@ -78,20 +80,29 @@ def prepare(
     target: Target = DEFAULT_TARGET,
     target_layer_ids: TapIds = None,
     dtype: Dtype = "bfloat16",
+    device: Device = "auto",
 ) -> None:
     """Run the target over the answers and record taps, states and likely tokens."""
     from dcoco_core.provenance import write_run
     from dcoco_core.target.loading import load_target
     from dcoco_core.training.answers import read_answers
     from dcoco_core.training.prepare import record_answers
+    from dcoco_core.training.processes import resolve_single_device
+    from dcoco_core.training.progress import ProgressDisplay
 
+    where = str(resolve_single_device(device, "prepare"))
     records = list(read_answers(answers))
-    model = load_target(resolve_target(target), dtype=dtype)
+    model = load_target(resolve_target(target), dtype=dtype, device=where)
     layer_ids = _layer_ids(target_layer_ids, model.spec.num_layers)
-    steps = record_answers(model, records, layer_ids, out)
+    num_tokens = 0
     total = sum(len(record.token_ids) for record in records)
-    num_tokens = sum(track(steps, "recording", total=total / 1024))
-    write_run(out, {"answers": str(answers), "dtype": dtype, "num_tokens": num_tokens})
+    with ProgressDisplay("recording", total, "tokens") as display:
+        display.update(0)
+        for more in record_answers(model, records, layer_ids, out):
+            num_tokens += more
+            display.update(num_tokens)
+    facts = {"answers": str(answers), "dtype": dtype, "device": where, "num_tokens": num_tokens}
+    write_run(out, facts)
     print(f"recorded {num_tokens:,} tokens of {len(records):,} answers in {out}")
 
 
@@ -124,11 +135,17 @@ def drafter(
     label_share: float = 0.3,
     copy_weight: Annotated[float, typer.Option(help="see training/copy_loss.py")] = 0.1,
     seed: int = 0,
+    device: Device = "auto",
 ) -> None:
-    """Train a DFlash drafter; --minutes sets when it ends and how the learning rate falls."""
+    """Train a DFlash drafter; --minutes sets when it ends and how the learning rate falls.
+
+    Under `accelerate launch` every process takes its own batches: a step learns from as many.
+    """
     from dcoco_core.training.drafter import Recipe, train
     from dcoco_core.training.drafter_report import RunReport
     from dcoco_core.training.drafter_run import Shape, start_run
+    from dcoco_core.training.processes import start_processes
+    from dcoco_core.training.progress import ProgressDisplay
     from dcoco_core.training.shards import ShardReader
 
     recipe = Recipe(
@@ -147,12 +164,16 @@ def drafter(
     shape = Shape(
         layers, intermediate_size, block_size, mask_token_id, draft_vocab_size, shift_label
     )
-    trainer = start_run(resolve_target(target), shape, recipe, shards, out, initial)
-    steps_done = train(trainer, ShardReader(shards, "heldout"), RunReport(out, trainer))
-    with Progress(*Progress.get_default_columns(), TextColumn("{task.fields[loss]}")) as bar:
-        task = bar.add_task("training", total=1.0, loss="")
-        for spent, loss in steps_done:
-            bar.update(task, completed=spent, loss=f"loss {loss:.3f}")
+    with start_processes(device) as processes:
+        trainer = start_run(resolve_target(target), shape, recipe, shards, out, initial, processes)
+        steps_done = train(trainer, ShardReader(shards, "heldout"), RunReport(out, trainer))
+        progress, before_s = trainer.progress, trainer.progress.elapsed_s
+        with ProgressDisplay("training", 1.0, "", is_shown=processes.rank == 0) as display:
+            display.update(recipe.spent(progress))
+            for spent, loss in steps_done:
+                rate = trainer.num_tokens / max(1e-6, progress.elapsed_s - before_s)
+                note = f"step {progress.step}, {rate:,.0f} tokens a second, loss {loss:.3f}"
+                display.update(spent, note)
 
 
 @app.command()

@@ -39,6 +39,10 @@ class Blocks:
     def __len__(self) -> int:
         return self.anchor_ids.shape[0]
 
+    def to(self, device: torch.device) -> Blocks:
+        """The blocks on `device`."""
+        return Blocks(*(getattr(self, f.name).to(device) for f in dataclasses.fields(Blocks)))
+
     @property
     def num_positions(self) -> int:
         """S."""

@@ -20,6 +20,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dcoco_core.errors import ConfigError
+from dcoco_core.training.processes import resolve_single_device
 
 _TEXT_SHARE, _DRAFTER_SHARE = 0.4, 0.4  # of the minutes; the correctors share the rest
 
@@ -39,6 +40,7 @@ class Campaign(BaseModel):
         drafter: more options of `drafter`.
         corrector: more options of `corrector`.
         jobs: correctors trained at a time, each with its share of the cores.
+        device: of every stage, see `--device` of the commands.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -52,6 +54,7 @@ class Campaign(BaseModel):
     drafter: Options = Field(default_factory=dict)
     corrector: Options = Field(default_factory=dict)
     jobs: int = Field(default=1, ge=1)
+    device: str = "auto"
 
     @classmethod
     def load(cls, path: Path) -> Campaign:
@@ -82,8 +85,9 @@ class Campaign(BaseModel):
         """Text, then the drafter, then the correctors.
 
         Raises:
-            ConfigError: a stage failed; it has said why.
+            ConfigError: the device is not here, or a stage failed and has said why.
         """
+        resolve_single_device(self.device, "campaign")
         shards, drafter = self.out / "shards", self.out / "drafter"
         text: Options = {"out": str(shards), "minutes": self.minutes * _TEXT_SHARE}
         self._command("generate", text, self.generate)
@@ -116,7 +120,7 @@ class Campaign(BaseModel):
 
     def _command(self, name: str, options: Options, more: Options, jobs: int = 1) -> None:
         threads = max(1, (os.cpu_count() or 1) // jobs)
-        arguments = [f"--target={self.target}"]
+        arguments = [f"--target={self.target}", f"--device={self.device}"]
         for key, value in {**options, **more}.items():
             arguments.append(f"--{key.replace('_', '-')}={value}")
         command = [sys.executable, "-m", "dcoco_core.training", name, *arguments]

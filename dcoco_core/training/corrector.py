@@ -23,6 +23,7 @@ from dcoco_core.correctors.pair_scores import left_ids
 from dcoco_core.correctors.trainable import TrainableCorrector, WithOwnLoss
 from dcoco_core.training.blocks import Blocks
 from dcoco_core.training.corrector_eval import accepted_greedily, expected_length
+from dcoco_core.training.processes import OneProcess, Processes, share_of
 from dcoco_core.training.schedule import Schedule
 from dcoco_core.training.state import Ema, Progress, load_state, save_state
 
@@ -62,9 +63,11 @@ class CorrectorTrainer:
         folder: holds state, curve and, in `checkpoint`, the best weights so far. A run found
             there goes on.
         belonging: the target and drafter the blocks come from.
+        processes: where to compute, and beside whom. The corrector is on that device and the same
+            in all of them; a step learns from a batch of each.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a run is made of these
         self,
         corrector: TrainableCorrector,
         training: Blocks,
@@ -72,7 +75,9 @@ class CorrectorTrainer:
         recipe: CorrectorRecipe,
         folder: Path,
         belonging: Belonging,
+        processes: Processes | None = None,
     ) -> None:
+        self._processes = processes or OneProcess()
         self.recipe, self._folder, self._belonging = recipe, folder, belonging
         self._corrector, self._training, self._stopping = corrector, training, stopping
         module = corrector.module
@@ -90,7 +95,9 @@ class CorrectorTrainer:
         self.progress = Progress()
         self.curve: list[dict[str, Any]] = []
         if (folder / "state.safetensors").exists():
-            self.progress = load_state(folder, module, self._optimizer, self._ema)
+            self.progress = load_state(
+                folder, module, self._optimizer, self._ema, self._processes.count
+            )
             self.curve = json.loads((folder / "curve.json").read_text())
 
     def run(self) -> Iterator[float]:
@@ -98,13 +105,15 @@ class CorrectorTrainer:
         recipe, progress = self.recipe, self.progress
         losses: list[float] = []
         while recipe.spent(progress) < 1 and not self._has_lost_patience():
-            order = self._order(progress.epoch)
+            order = share_of(self._order(progress.epoch), self._processes)
             while progress.batch < len(order) and recipe.spent(progress) < 1:
                 began = time.monotonic()
                 losses.append(self._step(self._training[order[progress.batch]]))
                 progress.step += 1
                 progress.batch += 1
-                progress.elapsed_s += time.monotonic() - began
+                elapsed_s = progress.elapsed_s + time.monotonic() - began
+                # One clock for all processes, so that they end at the same step.
+                progress.elapsed_s = self._processes.agree(elapsed_s)
                 yield losses[-1]
                 if progress.step % recipe.steps_per_evaluation == 0:
                     self._evaluate(losses)
@@ -128,15 +137,23 @@ class CorrectorTrainer:
         for group in self._optimizer.param_groups:
             group["lr"] = recipe.learning_rate_at(recipe.spent(self.progress))
         module.train()
+        blocks = blocks.to(self._processes.device)
         loss = corrector_loss(self._corrector, blocks, recipe.soft_share, recipe.hinge_weight)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        mean_loss = self._processes.average(loss, module.parameters())
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         self._optimizer.step()
         self._ema.update()
-        return float(loss.detach())
+        return float(mean_loss)
 
     def _evaluate(self, losses: list[float]) -> None:
+        """The main process measures and saves; all learn the curve, which may end the run."""
+        if self._processes.rank == 0:
+            self._measure(losses)
+        self.curve = self._processes.agree(self.curve)
+
+    def _measure(self, losses: list[float]) -> None:
         """Measures the averaged weights, keeps them if they are the best, saves the run."""
         module = self._corrector.module
         trained = {name: p.detach().clone() for name, p in module.named_parameters()}
@@ -155,7 +172,10 @@ class CorrectorTrainer:
                 "acceptance_length": acceptance.acceptance_length,
             }
         )
-        save_state(self._folder, module, self._optimizer, self._ema, self.progress)
+        save_state(
+            *(self._folder, module, self._optimizer, self._ema, self.progress),
+            num_processes=self._processes.count,
+        )
         partial = self._folder / "curve.json.partial"
         partial.write_text(json.dumps(self.curve, indent=1) + "\n")
         partial.replace(self._folder / "curve.json")
@@ -174,6 +194,7 @@ def corrector_loss(
 
     The recorded token counts where it is a candidate, the target's probabilities (temperature 1,
     not renormalised: where the candidates hold little of them, little is to be learnt) everywhere.
+    A corrector's own loss, if it has one, is added.
     """
     lattice = blocks.lattice()
     rows, positions = blocks.reachable().nonzero(as_tuple=True)

@@ -47,12 +47,17 @@ def corrector_command(  # noqa: PLR0913 - an option of a command is a parameter
     ] = None,
     patience: Annotated[int, typer.Option(help="evaluations without a better one")] = 8,
     seed: int = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")] = "auto",
 ) -> None:
-    """Train a corrector on a frozen drafter's blocks, and measure it on held-out text."""
+    """Train a corrector on a frozen drafter's blocks, and measure it on held-out text.
+
+    Under `accelerate launch` every process takes its own batches: a step learns from as many.
+    """
     from dcoco_core.correctors.options import parse_design
     from dcoco_core.target.loading import load_target
     from dcoco_core.training.corrector import CorrectorRecipe
     from dcoco_core.training.corrector_run import CorrectorRun, run_corrector
+    from dcoco_core.training.processes import start_processes
 
     recipe = CorrectorRecipe(
         minutes=minutes,
@@ -77,7 +82,9 @@ def corrector_command(  # noqa: PLR0913 - an option of a command is a parameter
         num_candidates=num_candidates,
         design=parse_design(design or []),
     )
-    figures = run_corrector(run, load_target(resolve_target(target)), recipe)
+    with start_processes(device) as processes:
+        model = load_target(resolve_target(target), device=str(processes.device))
+        figures = run_corrector(run, model, recipe, processes)
     for kind, by_name in figures.items():
         lengths = ", ".join(f"{n} {a.acceptance_length:.3f}" for n, a in by_name.items())
         print(f"{kind}: {lengths}")

@@ -39,7 +39,7 @@ def accepted_greedily(corrector: Corrector, blocks: Blocks) -> Acceptance:
     On greedy text that is what the verifier would do; on sampled text it is an unbiased estimate
     of it for a one-hot draft.
     """
-    token_ids = [corrector.correct(part.lattice()).token_ids for part in _batches(blocks)]
+    token_ids = [corrector.correct(part.lattice()).token_ids.cpu() for part in _batches(blocks)]
     return Acceptance.of(torch.cat(token_ids) == blocks.gold_ids)
 
 
@@ -51,13 +51,15 @@ def expected_length(corrector: TrainableCorrector, blocks: Blocks) -> float:
     where greedy acceptance on a few texts jumps with every repeating one.
     """
     corrector.module.eval()
+    device = next(corrector.module.parameters()).device
     total = 0.0
     for part in _batches(blocks):
+        part = part.to(device)
         rows, positions = part.reachable().nonzero(as_tuple=True)
         log_probs = corrector.scores(part.lattice(), part.gold_ids, rows, positions).log_softmax(-1)
         ranks = part.gold_ranks()[rows, positions]
         found = ranks < log_probs.shape[1]
-        gold = torch.full(part.gold_ids.shape, float("-inf"))
+        gold = torch.full(part.gold_ids.shape, float("-inf"), device=device)
         gold[rows[found], positions[found]] = log_probs[found, ranks[found]]
         total += float(gold.cumsum(dim=1).exp().sum())
     return 1 + total / len(blocks)

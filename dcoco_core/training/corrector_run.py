@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
-from rich.progress import track
 
 from dcoco_core.correctors import load_corrector
 from dcoco_core.correctors.checkpoint import Belonging, embedding_fingerprint
@@ -25,6 +24,9 @@ from dcoco_core.training.blocks import Blocks, concatenate, draft_blocks
 from dcoco_core.training.corrector import CorrectorRecipe, CorrectorTrainer
 from dcoco_core.training.corrector_eval import with_text
 from dcoco_core.training.corrector_report import Figures, measure, write_report
+from dcoco_core.training.packed_blocks import PackedDrafter
+from dcoco_core.training.processes import OneProcess, Processes
+from dcoco_core.training.progress import ProgressDisplay, shown
 from dcoco_core.training.shards import ShardReader
 
 _STOPPING_SHARE = 8
@@ -39,14 +41,17 @@ _USUAL_CANDIDATES = 16
 class FrozenDrafter:
     """A drafter checkpoint, its projection, vocabulary (target ids, None for all), alignment."""
 
-    drafter: Drafter
+    drafter: Drafter | PackedDrafter
     projection: ContextProjection
     vocab_ids: torch.Tensor | None
     shift_label: bool
 
     @classmethod
     def load(cls, run: CorrectorRun, target: TargetModel) -> FrozenDrafter:
-        """The DFlash drafter of `run`, for its longest blocks."""
+        """The DFlash drafter of `run`, for its longest blocks.
+
+        On a CPU it is the one that serves, elsewhere one that drafts in packed passes.
+        """
         source = DrafterSource(run.drafter, target)
         settings = DrafterSettings(
             num_draft_tokens=max(run.num_positions),
@@ -55,9 +60,15 @@ class FrozenDrafter:
             max_positions=min(_MAX_POSITIONS, target.spec.max_positions),
         )
         config = DFlashConfig.load(run.drafter)
+        projection = PROJECTIONS["dflash"](source)
+        drafter: Drafter | PackedDrafter
+        if target.embedding.device.type == "cpu":
+            drafter = DRAFTERS["dflash"](source, settings)
+        else:
+            drafter = PackedDrafter(run.drafter, target, projection, settings)
         return cls(
-            DRAFTERS["dflash"](source, settings),
-            PROJECTIONS["dflash"](source),
+            drafter,
+            projection,
             load_vocab_map(run.drafter, config),
             config.shift_label,
         )
@@ -76,14 +87,19 @@ class FrozenDrafter:
                 f"{run.shards} holds taps {reader.index.target_layer_ids}, the drafter needs "
                 f"{self.projection.target_layer_ids}"
             )
-        drafted = draft_blocks(
-            self.drafter,
-            self.projection,
-            track(reader, f"drafting {part}, {num_positions} proposals"),
-            num_positions=num_positions,
-            stride=stride,
-            num_rows=_NUM_ROWS,
-        )
+        label = f"drafting {part}, {num_positions} proposals"
+        texts = shown(reader, label, len(reader), "texts")
+        if isinstance(self.drafter, PackedDrafter):
+            drafted = self.drafter.blocks(texts, num_positions, stride)
+        else:
+            drafted = draft_blocks(
+                self.drafter,
+                self.projection,
+                texts,
+                num_positions=num_positions,
+                stride=stride,
+                num_rows=_NUM_ROWS,
+            )
         parts = list(drafted)
         if not parts:
             raise ConfigError(f"part {part!r} of {run.shards} holds no text")
@@ -119,6 +135,18 @@ def join_parts(parts: Sequence[Blocks]) -> Blocks:
     return concatenate(joined)
 
 
+def train_shown(trainer: CorrectorTrainer, is_shown: bool) -> None:
+    """Runs the trainer to its end, with a display of the spent part of its budget."""
+    recipe, progress = trainer.recipe, trainer.progress
+    with ProgressDisplay("training", 1.0, "", is_shown=is_shown) as display:
+        display.update(recipe.spent(progress))
+        first_step, before_s = progress.step, progress.elapsed_s
+        for loss in trainer.run():
+            rate = (progress.step - first_step) / max(1e-6, progress.elapsed_s - before_s)
+            note = f"step {progress.step}, {rate:,.1f} steps a second, loss {loss:.3f}"
+            display.update(recipe.spent(progress), note)
+
+
 def join_lengths(parts: Sequence[Blocks]) -> Blocks:
     """Blocks of several lengths over the same texts, all padded to the longest."""
     longest = max(blocks.num_positions for blocks in parts)
@@ -147,16 +175,32 @@ class CorrectorRun:
     design: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_corrector(run: CorrectorRun, target: TargetModel, recipe: CorrectorRecipe) -> Figures:
+def run_corrector(
+    run: CorrectorRun,
+    target: TargetModel,
+    recipe: CorrectorRecipe,
+    processes: Processes | None = None,
+) -> Figures:
     """Drafts the blocks, trains (or goes on), measures on held-out text, and writes the report.
+
+    In several processes the main one drafts, measures and writes, and the others return nothing.
+
+    Args:
+        run: what to train, and on what.
+        target: on the device of `processes`.
+        recipe: how to train.
+        processes: where to compute, and beside whom; one process on the CPU by default.
 
     Raises:
         ConfigError: shards or options that do not fit.
         CheckpointError: a drafter made for another target, or damaged files.
     """
+    processes = processes or OneProcess()
+    is_main = processes.rank == 0
     frozen = FrozenDrafter.load(run, target)
-    training, stopping = frozen.text(run)
-    heldout = {length: frozen.blocks(run, "heldout", length) for length in run.num_positions}
+    with processes.main_first():
+        training, stopping = frozen.text(run)
+        heldout = {length: frozen.blocks(run, "heldout", length) for length in run.num_positions}
     torch.manual_seed(recipe.seed)
     source = TrainingSource(
         embedding=target.embedding.float(),
@@ -171,11 +215,16 @@ def run_corrector(run: CorrectorRun, target: TargetModel, recipe: CorrectorRecip
     corrector = TRAINABLE[run.name](source)
     fingerprint = frozen.projection.fingerprint
     belonging = Belonging(embedding_fingerprint(target.embedding), fingerprint)
-    trainer = CorrectorTrainer(corrector, training, stopping, recipe, run.out, belonging)
-    write_run(run.out, asdict(run) | asdict(recipe))
-    print(f"{len(training):,} blocks to learn from, {len(stopping):,} to stop by")
-    for _ in track(trainer.run(), "training", total=recipe.steps):
-        pass
+    trainer = CorrectorTrainer(corrector, training, stopping, recipe, run.out, belonging, processes)
+    if is_main:
+        where = {"device": str(processes.device), "num_processes": processes.count}
+        write_run(run.out, asdict(run) | asdict(recipe) | where)
+        print(f"{len(training):,} blocks to learn from, {len(stopping):,} to stop by")
+    if processes.count > 1:
+        torch.manual_seed(recipe.seed + 1 + processes.rank)  # no two drop the same units
+    train_shown(trainer, is_shown=is_main)
+    if not is_main:
+        return {}
     trained = load_corrector(
         run.name,
         run.out / "checkpoint",

@@ -26,6 +26,7 @@ from dcoco_core.training.drafter_batch import (
 )
 from dcoco_core.training.drafter_eval import evaluate, run_blocks
 from dcoco_core.training.drafter_loss import head_cross_entropy, soft_targets
+from dcoco_core.training.processes import OneProcess, Processes, share_of
 from dcoco_core.training.schedule import Schedule
 from dcoco_core.training.shards import ShardReader
 from dcoco_core.training.state import Ema, Progress, load_state, save_state
@@ -64,13 +65,28 @@ class FrozenTarget:
 
     def draft_ids(self) -> torch.Tensor:
         """[V] the draft id of every target id, -1 where it has none."""
-        ids = torch.full((self.embedding.shape[0],), -1, dtype=torch.int64)
-        ids[self.vocab_ids] = torch.arange(len(self.vocab_ids))
+        ids = self.vocab_ids.new_full((self.embedding.shape[0],), -1)
+        ids[self.vocab_ids] = torch.arange(len(self.vocab_ids), device=ids.device)
         return ids
+
+    def to(self, device: torch.device) -> FrozenTarget:
+        """The same on `device`."""
+        return FrozenTarget(
+            self.embedding.to(device), self.head.to(device), self.vocab_ids.to(device)
+        )
 
 
 class DrafterTrainer:
-    """One run: owns the network, its optimizer and its folder."""
+    """One run: owns the network, its optimizer and its folder.
+
+    Args:
+        model: the network, the same in all processes; it is moved to the run's device.
+        target: what it borrows.
+        reader: the text to learn from.
+        recipe: how. A batch is that of one process.
+        folder: the run's; a state found there is gone on with.
+        processes: where to compute, and beside whom.
+    """
 
     def __init__(
         self,
@@ -79,10 +95,12 @@ class DrafterTrainer:
         reader: ShardReader,
         recipe: Recipe,
         folder: Path,
+        processes: Processes | None = None,
     ) -> None:
-        self.model, self.recipe = model, recipe
-        self._target, self._reader, self._folder = target, reader, folder
-        self._draft_ids = target.draft_ids()
+        self.processes = processes or OneProcess()
+        self.model, self.recipe = model.to(self.processes.device), recipe
+        self._target, self._reader, self._folder = target.to(self._device), reader, folder
+        self._draft_ids = self._target.draft_ids()
         matrices = [p for p in model.parameters() if p.ndim > 1]
         vectors = [p for p in model.parameters() if p.ndim == 1]
         self._optimizer = torch.optim.AdamW(
@@ -96,8 +114,16 @@ class DrafterTrainer:
         )
         self.ema = Ema(model, recipe.ema_decay)
         self.progress = Progress()
+        self.num_tokens = 0
+        """Tokens of text that all processes have read since this trainer was made."""
         if (folder / "state.safetensors").exists():
-            self.progress = load_state(folder, model, self._optimizer, self.ema)
+            self.progress = load_state(
+                folder, model, self._optimizer, self.ema, self.processes.count
+            )
+
+    @property
+    def _device(self) -> torch.device:
+        return self.processes.device
 
     def run(self) -> Iterator[float]:
         """Trains until the budget is spent; yields the loss of every step."""
@@ -105,6 +131,7 @@ class DrafterTrainer:
             batches = epoch_batches(
                 self._reader, self.recipe.sequences_per_step, self.recipe.seed, self.progress.epoch
             )
+            batches = share_of(batches, self.processes)
             while self.progress.batch < len(batches):
                 if self.recipe.spent(self.progress) >= 1:
                     return
@@ -112,20 +139,25 @@ class DrafterTrainer:
                 loss = self._step(self._batch(batches[self.progress.batch]))
                 self.progress.step += 1
                 self.progress.batch += 1
-                self.progress.elapsed_s += time.monotonic() - began
+                elapsed_s = self.progress.elapsed_s + time.monotonic() - began
+                # One clock for all processes, so that they end, and evaluate, at the same step.
+                self.progress.elapsed_s = self.processes.agree(elapsed_s)
                 yield loss
             self.progress.epoch += 1
             self.progress.batch = 0
 
     def _batch(self, numbers: list[int]) -> BlockBatch:
         recipe, progress = self.recipe, self.progress
-        generator = batch_generator(recipe.seed, progress.epoch, progress.batch + 1)
+        place = progress.batch * self.processes.count + self.processes.rank
+        generator = batch_generator(recipe.seed, progress.epoch, place + 1)
         choice = int(torch.randint(len(recipe.block_lengths), (1,), generator=generator))
         length = recipe.block_lengths[choice]
         sequences = [self._reader[number] for number in numbers]
         anchors = [draw_anchors(s, recipe.anchors_per_sequence, generator) for s in sequences]
+        self.num_tokens += self.processes.count * sum(s.info.num_tokens for s in sequences)
         num_rows = self.model.config.num_inputs(length)
-        return build_batch(sequences, anchors, self.model.config, num_rows, recipe.gamma)
+        batch = build_batch(sequences, anchors, self.model.config, num_rows, recipe.gamma)
+        return batch.to(self._device)
 
     def _step(self, batch: BlockBatch) -> float:
         recipe = self.recipe
@@ -136,7 +168,7 @@ class DrafterTrainer:
         )
         weights = (batch.weights / batch.weights.sum()).flatten()
         asked = weights > 0
-        with torch.autocast("cpu", torch.bfloat16, enabled=recipe.autocast):
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=recipe.autocast):
             states, attend = run_blocks(self.model, batch, self._target.embedding)
             hidden = states.flatten(0, 2)[asked]
         loss, _ = head_cross_entropy(
@@ -148,17 +180,20 @@ class DrafterTrainer:
         )
         self._optimizer.zero_grad(set_to_none=True)
         (loss + recipe.copy_weight * attend.loss()).backward()
+        mean_loss = self.processes.average(loss, self.model.parameters())
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self._optimizer.step()
         self.ema.update()
-        return float(loss.detach())
+        return float(mean_loss)
 
     def save(self) -> None:
         """Writes the run's state and the averaged network as a published checkpoint."""
-        save_state(self._folder, self.model, self._optimizer, self.ema, self.progress)
-        save_checkpoint(
-            self._folder / "checkpoint", self.model.config, self.ema.tensors, self._target.vocab_ids
+        save_state(
+            *(self._folder, self.model, self._optimizer, self.ema, self.progress),
+            num_processes=self.processes.count,
         )
+        vocab_ids = self._target.vocab_ids.cpu()
+        save_checkpoint(self._folder / "checkpoint", self.model.config, self.ema.tensors, vocab_ids)
 
     def evaluate(self, reader: ShardReader) -> dict[str, dict[str, object]]:
         """Held-out figures of the averaged network."""
@@ -177,18 +212,23 @@ def train(
 ) -> Iterator[tuple[float, float]]:
     """Runs to the end of the budget, saving and reporting every few minutes and at the end.
 
+    Only the main process saves and reports; the others wait for it at their next step.
+
     Yields the spent part of the budget and the loss after every step.
     """
     losses: list[float] = []
+    is_main = trainer.processes.rank == 0
     last = trainer.progress.elapsed_s
     for loss in trainer.run():
         losses.append(loss)
         yield trainer.recipe.spent(trainer.progress), loss
         if trainer.progress.elapsed_s - last >= trainer.recipe.evaluate_every_s:
             last = trainer.progress.elapsed_s
-            report(_checkpoint(trainer, heldout, losses))
+            if is_main:
+                report(_checkpoint(trainer, heldout, losses))
             losses.clear()
-    report(_checkpoint(trainer, heldout, losses))
+    if is_main:
+        report(_checkpoint(trainer, heldout, losses))
 
 
 def _checkpoint(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -34,6 +34,14 @@ class BlockBatch:
     top_ids: torch.Tensor  # [R, N, B, 32]
     top_log_probs: torch.Tensor  # [R, N, B, 32]
     weights: torch.Tensor  # [R, N, B] float32
+
+    def to(self, device: torch.device) -> BlockBatch:
+        """The batch on `device`. Layers that share a mask go on sharing it."""
+        distinct = {id(mask): mask.to(device) for mask in self.masks}
+        tensors = {
+            f.name: getattr(self, f.name).to(device) for f in fields(self) if f.name != "masks"
+        }
+        return BlockBatch(masks=[distinct[id(mask)] for mask in self.masks], **tensors)
 
 
 def draw_anchors(

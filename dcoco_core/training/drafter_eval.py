@@ -76,7 +76,7 @@ def evaluate(
 
     Drafts are the most likely token per position, and count as accepted while they equal the
     text's: at temperature 0 that is what the verifier would do, at higher ones it is an unbiased
-    estimate of it for one-hot drafts.
+    estimate of it for one-hot drafts. Everything is computed where the embedding is.
     """
     config = model.config
     num_inputs = config.num_inputs(config.max_draft_tokens)
@@ -84,6 +84,7 @@ def evaluate(
     for sequences in in_batches(reader, 8):
         anchors = [fixed_anchors(sequence, stride) for sequence in sequences]
         batch = build_batch(sequences, anchors, config, num_inputs, gamma=1.0)
+        batch = batch.to(embedding.device)
         hidden, _ = run_blocks(model, batch, embedding)
         first = 0 if config.shift_label else 1
         top = top_candidates(hidden[:, :, first:], head, vocab_ids)
@@ -104,7 +105,7 @@ def run_blocks(
     The attention comes with them: it knows its copy loss.
     """
     rows = model.project(batch.taps.to(model.fc.weight.dtype))
-    positions = torch.arange(rows.shape[1])
+    positions = torch.arange(rows.shape[1], device=rows.device)
     context = model.context_keys_values(F.linear(rows, model.context_weight()), positions)
     embedded = embedding[batch.input_ids].to(model.fc.weight.dtype)
     attend = CopyingAttend(context, batch.masks, batch)

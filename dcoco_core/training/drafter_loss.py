@@ -28,8 +28,8 @@ class _HeadCrossEntropy(torch.autograd.Function):
         weights: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         gradient = torch.empty_like(hidden)
-        losses = torch.empty(len(hidden))
-        best = torch.empty(len(hidden), dtype=torch.int64)
+        losses = torch.empty(len(hidden), device=hidden.device)
+        best = torch.empty(len(hidden), dtype=torch.int64, device=hidden.device)
         for start in range(0, len(hidden), _CHUNK):
             rows = slice(start, start + _CHUNK)
             logits = (hidden[rows] @ head.T).float()
@@ -94,5 +94,6 @@ def soft_targets(
     shares = torch.softmax(batch.top_log_probs / temperature, dim=-1) * (1 - label_share)
     labels = batch.label_ids.clamp_min(0)[..., None]
     ids = draft_ids[torch.cat([batch.top_ids, labels], dim=-1)].flatten(0, 2)
-    probs = torch.cat([shares, torch.full(labels.shape, label_share)], dim=-1).flatten(0, 2)
+    shares = torch.cat([shares, shares.new_full(labels.shape, label_share)], dim=-1)
+    probs = shares.flatten(0, 2)
     return ids.clamp_min(0), probs * (ids >= 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -24,6 +24,7 @@ from dcoco_core.target.tokenizer import TargetTokenizer
 from dcoco_core.target.weights import CheckpointTensors
 from dcoco_core.training.drafter import DrafterTrainer, FrozenTarget, Recipe, draft_vocabulary
 from dcoco_core.training.drafter_init import initialise_from_target
+from dcoco_core.training.processes import OneProcess, Processes
 from dcoco_core.training.shards import ShardReader
 
 _NUM_SAMPLES = 16
@@ -69,13 +70,14 @@ def build_config(
     )
 
 
-def start_run(
+def start_run(  # noqa: PLR0913 - a run is made of these
     folder: Path,
     shape: Shape,
     recipe: Recipe,
     shards: Path,
     out: Path,
     initial: Path | None = None,
+    processes: Processes | None = None,
 ) -> DrafterTrainer:
     """A trainer ready to run, or to go on where the run in `out` stopped.
 
@@ -87,6 +89,7 @@ def start_run(
         out: the run's folder.
         initial: a checkpoint to begin with, of the same shape; its draft vocabulary stays.
             None begins with the target's last layers.
+        processes: where to compute, and beside whom; one process on the CPU by default.
 
     Raises:
         ConfigError: the shards hold no text or were recorded from other weights than the
@@ -115,15 +118,24 @@ def start_run(
     else:
         ids = _initialise_from_checkpoint(model, initial)
     frozen = FrozenTarget(target.embedding.clone(), target.lm_head[ids].clone(), ids)
-    sizes_and_recipe = {"shape": asdict(shape), "recipe": asdict(recipe)}
-    write_run(out, sizes_and_recipe | {"shards": str(shards), "initial": str(initial)})
-    return DrafterTrainer(model, frozen, reader, recipe, out)
+    processes = processes or OneProcess()
+    if processes.rank == 0:
+        settings = {
+            "shape": asdict(shape),
+            "recipe": asdict(recipe),
+            "shards": str(shards),
+            "initial": str(initial),
+            "device": str(processes.device),
+            "num_processes": processes.count,
+        }
+        write_run(out, settings)
+    return DrafterTrainer(model, frozen, reader, recipe, out, processes)
 
 
 def _initialise_from_checkpoint(model: DFlashModel, folder: Path) -> torch.Tensor:
     """Copies a checkpoint's weights; returns the target ids of its draft vocabulary."""
     config = DFlashConfig.load(folder)
-    if config != model.config:
+    if replace(config, target_name=model.config.target_name) != model.config:
         raise ConfigError(f"{folder} has another shape, other taps or another target")
     width = model.fc.in_features // len(config.target_layer_ids)
     stored = load_model(folder, config, width, torch.float32)

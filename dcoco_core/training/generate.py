@@ -64,6 +64,12 @@ def questions(
     return sorted(found.values(), key=lambda question: _hash(question.prompt_ids))
 
 
+def unanswered(todo: Sequence[Question], folder: Path) -> list[Question]:
+    """The questions that the shards in `folder` hold no answer of."""
+    done = recorded_prompts(folder)
+    return [question for question in todo if question.prompt_ids not in done]
+
+
 def answer_request(
     request_id: str, question: Question, stop_ids: frozenset[int], settings: GenerateSettings
 ) -> Request:
@@ -87,17 +93,16 @@ def generate(
     folder: Path,
     settings: GenerateSettings,
 ) -> Iterator[tuple[int, int]]:
-    """Answers the questions that `folder` has no answer of, and adds shards of them to it.
+    """Answers all questions and adds shards of them to `folder`.
 
-    Safe to stop and start again: an interrupted run loses the last shard at most.
+    Safe to stop and start again with what is then unanswered: an interrupted run loses the last
+    shard at most.
 
     Yields (answers, tokens) made so far in this run, after every answer.
     """
-    done = recorded_prompts(folder)
     requests = [
         answer_request(str(number), question, stop_ids, settings)
         for number, question in enumerate(todo)
-        if question.prompt_ids not in done
     ]
     writer = ShardWriter(folder, shard_index(target, target_layer_ids))
     max_model_len = settings.max_prompt_tokens + settings.max_tokens

@@ -105,8 +105,8 @@ class ShardWriter:
             self._shards = data["parts"]
 
     def add(self, info: SequenceInfo, **tensors: torch.Tensor) -> None:
-        """Adds one sequence; `tensors` are the fields of Sequence."""
-        sequence = Sequence(info, **tensors)
+        """Adds one sequence; `tensors` are the fields of Sequence, from whatever device."""
+        sequence = Sequence(info, **{name: tensor.cpu() for name, tensor in tensors.items()})
         prompt = sequence.token_ids[: info.num_prompt].tolist()
         self._pending[part_of(tuple(prompt))].append(sequence)
         pending = (s.info.num_tokens for part in self._pending.values() for s in part)

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from dcoco_core.errors import CheckpointError
+from dcoco_core.errors import CheckpointError, ConfigError
 
 
 @dataclass(slots=True)
@@ -63,9 +63,14 @@ class Ema:
 
 
 def save_state(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ema: Ema, progress: Progress
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    ema: Ema,
+    progress: Progress,
+    num_processes: int = 1,
 ) -> None:
-    """Writes state.safetensors and state.json; an interrupted save leaves the previous state."""
+    """Writes state.safetensors; an interrupted save leaves the previous state."""
     tensors: dict[str, torch.Tensor] = {}
     for name, parameter in model.named_parameters():
         tensors[f"weight.{name}"] = parameter.detach()
@@ -73,21 +78,35 @@ def save_state(
             tensors[f"optimizer.{key}.{name}"] = value
     tensors |= {f"ema.{name}": average for name, average in ema.tensors.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    facts = asdict(progress) | {"ema_updates": ema.num_updates}
+    facts = asdict(progress) | {"ema_updates": ema.num_updates, "num_processes": num_processes}
     partial = folder / "state.safetensors.partial"
-    save_file(tensors, partial, metadata={"progress": json.dumps(facts)})
+    on_cpu = {name: tensor.cpu() for name, tensor in tensors.items()}
+    save_file(on_cpu, partial, metadata={"progress": json.dumps(facts)})
     partial.rename(folder / "state.safetensors")
 
 
 def load_state(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ema: Ema
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    ema: Ema,
+    num_processes: int = 1,
 ) -> Progress:
-    """Restores what save_state wrote.
+    """Restores what save_state wrote, on the model's device.
 
     Raises:
-        CheckpointError: if the stored run had another network.
+        CheckpointError: the stored run had another network.
+        ConfigError: it had another number of processes, so its place in an epoch means something
+            else here.
     """
     path = folder / "state.safetensors"
+    facts = _progress(path)
+    found = int(facts.get("num_processes", 1))
+    if found != num_processes:
+        raise ConfigError(
+            f"{path} belongs to a run of {found} process(es), this one has {num_processes}; start "
+            f"{found} or choose another folder"
+        )
     tensors = load_file(path)
     parameters = dict(model.named_parameters())
     names = {name.removeprefix("weight.") for name in tensors if name.startswith("weight.")}
@@ -103,7 +122,8 @@ def load_state(
                 for key, value in tensors.items()
                 if key.startswith("optimizer.") and key.split(".", 2)[2] == name
             }
-    facts = _progress(path)
+    # A round trip through its own dictionary puts the moments where this optimizer wants them.
+    optimizer.load_state_dict(optimizer.state_dict())
     ema.restore(
         {name: tensors[f"ema.{name}"] for name in parameters}, int(facts.pop("ema_updates"))
     )

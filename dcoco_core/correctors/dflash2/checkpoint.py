@@ -18,6 +18,7 @@ from dcoco_core.correctors.checkpoint import (
 )
 from dcoco_core.correctors.dflash2.corrector import SelectorCorrector
 from dcoco_core.correctors.dflash2.selector import CandidateSelector, SelectorConfig
+from dcoco_core.correctors.draft_vocabulary import require_map
 from dcoco_core.errors import CheckpointError
 
 ARCHITECTURE = "DFlash2CandidateSelector"
@@ -45,12 +46,5 @@ def load_selector(
     selector = CandidateSelector(config)
     load_parameters(selector, folder)
     if config.is_reduced:
-        _require_map(folder / WEIGHTS_FILE, selector)
+        require_map(folder / WEIGHTS_FILE, selector.d2t, config.vocab_size)
     return SelectorCorrector(selector.to(embedding.device).eval())
-
-
-def _require_map(path: Path, selector: CandidateSelector) -> None:
-    ids = selector.d2t + torch.arange(len(selector.d2t))
-    rising = bool((ids[1:] > ids[:-1]).all())
-    if not rising or int(ids[0]) < 0 or int(ids[-1]) >= selector.config.vocab_size:
-        raise CheckpointError(f"{path}: d2t does not map into the target's vocabulary")

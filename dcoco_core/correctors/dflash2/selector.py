@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from dcoco_core.correctors.draft_vocabulary import draft_rows, offsets
+
 
 @dataclass(frozen=True, slots=True)
 class SelectorConfig:
@@ -66,20 +68,14 @@ class CandidateSelector(nn.Module):
         self.candidate_selector = _Codebooks(config)
         self.dropout = nn.Dropout(dropout)
         if config.is_reduced:
-            places = torch.arange(config.draft_vocab_size)
-            ids = places if vocab_ids is None else vocab_ids.cpu()
-            # Offsets to the target's ids, as drafters with a reduced vocabulary store theirs.
-            self.register_buffer("d2t", ids - places)
+            self.register_buffer("d2t", offsets(config.draft_vocab_size, vocab_ids))
 
     def code_rows(self) -> torch.Tensor:
         """[V] codebook row of every token of the target."""
-        config = self.config
-        if not config.is_reduced:
-            return torch.arange(config.vocab_size)
-        rows = torch.full((config.vocab_size,), config.draft_vocab_size)
-        places = torch.arange(config.draft_vocab_size)
-        rows[self.d2t.cpu() + places] = places
-        return rows
+        vocab_size = self.config.vocab_size
+        if self.config.is_reduced:
+            return draft_rows(self.d2t, vocab_size)
+        return torch.arange(vocab_size)
 
     def gated(self, left_rows: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
         """[..., r] predecessors of codebook rows [...] as seen from states [..., H]."""

@@ -22,20 +22,17 @@ BELONGING = Belonging(embedding_fingerprint(random_embedding()), "drafter-a")
 
 
 def test_names_and_shapes_are_the_published_ones():
-    sizes = DominoConfig(4096, 151936, 151936, emb_dim=256, gru_hidden_dim=1024)
-    with torch.device("meta"):
-        head = DominoHead(sizes)
+    head = DominoHead(DominoConfig(4096, 999, 999, emb_dim=256, gru_hidden_dim=1024))
     assert {name: tuple(t.shape) for name, t in head.state_dict().items()} == {
         "prefix_gru.weight_ih_l0": (3072, 4096),
         "prefix_gru.weight_hh_l0": (3072, 1024),
         "embed_proj.0.weight": (256, 5120),
-        "embed_proj.2.weight": (151936, 256),
+        "embed_proj.2.weight": (999, 256),
     }
 
 
 def test_the_default_size_keeps_the_published_proportion():
-    with torch.device("meta"):
-        head = DominoHead(DominoConfig(576, 49152, 8192))
+    head = DominoHead(DominoConfig(576, 49152, 8192))
     assert sum(p.numel() for p in head.parameters()) == 1_216_512
 
 

@@ -42,11 +42,10 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("head_type", ["vanilla", "gated", "rnn"])
 def test_names_and_shapes_are_the_published_ones(head_type):
-    with torch.device("meta"):
-        heads = DSparkHeads(DSparkConfig(4096, 151936, 151936, head_type, markov_rank=256))
+    heads = DSparkHeads(DSparkConfig(4096, 999, 999, head_type, markov_rank=256))
     assert {name: tuple(t.shape) for name, t in heads.state_dict().items()} == {
-        "markov_head.markov_w1.weight": (151936, 256),
-        "markov_head.markov_w2.weight": (151936, 256),
+        "markov_head.markov_w1.weight": (999, 256),
+        "markov_head.markov_w2.weight": (999, 256),
         "confidence_head.proj.weight": (1, 4352),
         "confidence_head.proj.bias": (1,),
         **SHAPES[head_type],
@@ -57,8 +56,7 @@ def test_names_and_shapes_are_the_published_ones(head_type):
     ("head_type", "count"), [("vanilla", 1_049_281), ("gated", 1_090_305), ("rnn", 1_184_641)]
 )
 def test_the_default_size_stays_small(head_type, count):
-    with torch.device("meta"):
-        heads = DSparkHeads(DSparkConfig(576, 49152, 8192, head_type))
+    heads = DSparkHeads(DSparkConfig(576, 49152, 8192, head_type))
     assert sum(p.numel() for p in heads.parameters()) == count
 
 

@@ -85,15 +85,14 @@ def test_scores_equal_a_plain_reading_of_the_paper():
     trainable = random_corrector("lilicorr")
     head = trainable.module.lilicorr
     assert isinstance(head, nn.Module)
-    w = dict(head.state_dict())
+    w: dict[str, torch.Tensor] = dict(head.state_dict())
 
     def linear(name: str, x: torch.Tensor) -> torch.Tensor:
         return F.linear(x, w[f"{name}.weight"], w[f"{name}.bias"])
 
     def norm(name: str, x: torch.Tensor) -> torch.Tensor:
-        normed: torch.Tensor = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
-        normed = normed * w[f"{name}.weight"]
-        return normed
+        scale = w[f"{name}.weight"] / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+        return torch.mul(x, scale)
 
     lattice, embedding = random_lattice([GREEDY] * 2, num_positions=4), random_embedding()
     pairs = inference(trainable).pair_scores(lattice)

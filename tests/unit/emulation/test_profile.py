@@ -136,5 +136,21 @@ def test_command_bound_shows_plans(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "not measured" in result.output
     assert "acceptance (smollm2)" in result.output
-    wrong = CliRunner().invoke(app, [*arguments[:-1], "1,x"])
-    assert wrong.exit_code == 2
+
+
+def test_command_bound_knows_the_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    captured, uncaptured = (
+        CliRunner().invoke(app, ["bound", "--corrector", "dspark", "--loop", loop])
+        for loop in ("captured", "uncaptured")
+    )
+    assert "1.3 % of a round" in captured.output
+    assert "8.9% of a round" in uncaptured.output
+
+
+def test_command_bound_refuses_what_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert CliRunner().invoke(app, ["bound", "--clients", "1,x"]).exit_code == 2
+    result = CliRunner().invoke(app, ["bound", "--profile", "b200-qwen3-9b"])
+    assert isinstance(result.exception, ConfigError)
+    assert "Did you mean 'b200-qwen3-8b'" in str(result.exception)

@@ -11,13 +11,22 @@ import pytest
 
 from dcoco_core.emulation.arrays import as_tensor, plain_draft
 from dcoco_core.emulation.corrector import EmulatedCorrector
+from dcoco_core.emulation.drafter import EmulatedDrafter, EmulatedLattice
 from dcoco_core.emulation.tape import AnswerTape
 from dcoco_core.emulation.verifier import EmulatedSizes, EmulatedVerifier
 from dcoco_core.errors import CapacityError, ConfigError, RequestError
 from dcoco_core.metrics import SpeculationRecord
 from dcoco_core.protocols import Corrector, Drafter, Verifier
 from dcoco_core.types import DraftRequest, FinishReason, Limits, Request, Verdict
-from tests.unit.emulation.stack import ACCEPTANCE, COSTS, Stack, VirtualClock, answer, request
+from tests.unit.emulation.stack import (
+    ACCEPTANCE,
+    COSTS,
+    TAPE,
+    Stack,
+    VirtualClock,
+    answer,
+    request,
+)
 from tests.unit.repository import ROOT
 
 
@@ -224,6 +233,13 @@ def test_drafts_that_cannot_be_are_refused() -> None:
     apart = DraftRequest((replace(header, start=header.start + 1),), asked.context)
     with pytest.raises(ValueError, match="before the anchor"):
         stack.drafter.draft(apart)
+
+
+def test_a_lattice_has_room_for_an_alternative() -> None:
+    with pytest.raises(ConfigError, match="num_candidates"):
+        EmulatedDrafter(
+            TAPE, ACCEPTANCE, COSTS.drafter, VirtualClock().device(), EmulatedLattice(15, 8, 1)
+        )
 
 
 def test_unknown_correctors_are_refused() -> None:

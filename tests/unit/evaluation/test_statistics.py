@@ -114,15 +114,16 @@ def test_the_best_sequential_corrector_is_compared() -> None:
 
 
 def test_sets_are_counted_whose_interval_is_above_one() -> None:
-    """Surely better in a, sometimes better in b, never in c."""
+    """Surely better in a, sometimes better in b, never in c, and d has too few requests."""
 
     def pair(set_name: str, none: int, dcoco: int) -> RequestResult:
         return result(set_name, none=record(none, 10), dcoco=record(dcoco, 10))
 
-    sure = [pair("a", 20 + n, 24 + n) for n in range(4)]
-    unsure = [pair("b", 20 + n, 20 + n + (-3, 8, -3, 0)[n]) for n in range(4)]
-    equal = [pair("c", 20 + n, 20 + n) for n in range(4)]
-    assert sets_longer(setting_figures([*sure, *unsure, *equal])) == {"dcoco": 1}
+    sure = [pair("a", 20 + n, 24 + n) for n in range(5)]
+    unsure = [pair("b", 20 + n, 20 + n + (-3, 8, -3, 0, 1)[n]) for n in range(5)]
+    equal = [pair("c", 20 + n, 20 + n) for n in range(5)]
+    few = [pair("d", 20 + n, 24 + n) for n in range(4)]
+    assert sets_longer(setting_figures([*sure, *unsure, *equal, *few])) == {"dcoco": 1}
     assert sets_longer(setting_figures([result("a", none=record(20, 10))])) == {}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -32,6 +32,21 @@ BALANCED = replace(
 )
 # Nothing to gain from any draft.
 HOPELESS = replace(PROCESSOR, drafter=StageCost(400 * MS, 3 * MS, 4 * MS))
+
+
+@dataclass(frozen=True, slots=True)
+class BentCost(StageCost):
+    """Bound by memory until the tokens take longer: not what the planner assumes."""
+
+    def seconds(self, num_rows: int, num_tokens: int) -> float:
+        return max(self.fixed_s, self.token_s * num_tokens) + self.row_s * num_rows
+
+
+BENT = replace(
+    ACCELERATOR,
+    verifier=BentCost(4.6 * MS, 0.02 * MS, 0.03 * MS),
+    drafter=BentCost(1.6 * MS, 0.02 * MS, 0.008 * MS),
+)
 PROFILES = {
     "accelerator": ACCELERATOR,
     "processor": PROCESSOR,
@@ -63,9 +78,21 @@ def test_settled_planner_is_near_the_best_plan(
     pipeline = VirtualPipeline(costs, rates, num_rows, noise=0.05)
     planner = Planner(SETTINGS)
     pipeline.run(planner, SETTLED)
-    reached = pipeline.run(planner, 1200 if num_rows < 4 else 400).tokens_per_s
+    reached = pipeline.run(planner, 300).tokens_per_s
     best, plain = rates_of_best_and_plain(costs, rates, num_rows)
     assert reached >= 0.95 * best
+    assert reached >= 0.97 * plain
+
+
+@pytest.mark.parametrize("num_rows", [1, 16, 64])
+@pytest.mark.parametrize("rates", [GOOD, POOR], ids=["good", "poor"])
+def test_costs_with_a_bend_cost_little(rates: tuple[float, ...], num_rows: int) -> None:
+    pipeline = VirtualPipeline(BENT, rates, num_rows, noise=0.05)
+    planner = Planner(SETTINGS)
+    pipeline.run(planner, SETTLED)
+    reached = pipeline.run(planner, 300).tokens_per_s
+    best, plain = rates_of_best_and_plain(BENT, rates, num_rows)
+    assert reached >= 0.9 * best
     assert reached >= 0.97 * plain
 
 
@@ -84,9 +111,9 @@ def test_settled_planner_is_near_the_best_plan(
 def test_simulated_rates_are_what_the_formula_says(
     costs: RoundCosts, num_rows: int, plan: Plan
 ) -> None:
-    simulated = VirtualPipeline(costs, GOOD, num_rows).run_fixed(plan, 3000 // num_rows + 600)
+    simulated = VirtualPipeline(costs, GOOD, num_rows).run_fixed(plan, 200)
     expected = tokens_per_second(costs, survival_of(GOOD), plan, num_rows)
-    assert simulated.tokens_per_s == pytest.approx(expected, rel=0.03)
+    assert simulated.tokens_per_s == pytest.approx(expected, rel=0.01)
 
 
 def test_priors_spare_the_warm_up() -> None:
@@ -105,11 +132,11 @@ def test_adapts_to_a_drafter_that_becomes_slow_and_recovers() -> None:
     pipeline.run(planner, SETTLED)
     best, plain = rates_of_best_and_plain(pipeline.costs, GOOD, 8)
     assert best == plain, "the case is to make plain decoding the best plan"
-    assert pipeline.run(planner, 1000).tokens_per_s >= 0.97 * plain
+    assert pipeline.run(planner, 600).tokens_per_s >= 0.97 * plain
     pipeline.costs = ACCELERATOR
-    pipeline.run(planner, 1500)  # plain rounds see the drafter through rare probes alone
+    pipeline.run(planner, 3000)  # plain rounds see the drafter through rare probes alone
     best, _ = rates_of_best_and_plain(ACCELERATOR, GOOD, 8)
-    assert pipeline.run(planner, 600).tokens_per_s >= 0.95 * best
+    assert pipeline.run(planner, 300).tokens_per_s >= 0.95 * best
 
 
 def test_adapts_to_the_load() -> None:
@@ -120,7 +147,7 @@ def test_adapts_to_the_load() -> None:
         pipeline.groups = [(max(at for at, _ in pipeline.groups), num_rows)]
         pipeline.num_rows = num_rows
         pipeline.run(planner, SETTLED)
-        reached = pipeline.run(planner, 500).tokens_per_s
+        reached = pipeline.run(planner, 300).tokens_per_s
         best, _ = rates_of_best_and_plain(PROCESSOR, GOOD, num_rows)
         assert reached >= 0.95 * best
         lengths.append(planner.state.plan.num_draft_tokens)
@@ -133,14 +160,14 @@ def test_noise_does_not_make_it_flap() -> None:
     planner = Planner(SETTINGS)
     pipeline.run(planner, SETTLED)
     before = planner.state.num_switches
-    pipeline.run(planner, 2000)
+    pipeline.run(planner, 800)
     steady = planner.state.num_switches - before
     eager = Planner(replace(SETTINGS, margin=0.0, patience=1))
     other = VirtualPipeline(BALANCED, GOOD, 8, noise=0.3)
     other.run(eager, SETTLED)
     before = eager.state.num_switches
-    other.run(eager, 2000)
-    assert steady <= 40
+    other.run(eager, 800)
+    assert steady <= 16
     assert steady < (eager.state.num_switches - before) / 4
 
 
@@ -149,9 +176,9 @@ def test_probes_are_rare_and_cost_little() -> None:
     planner = Planner(SETTINGS)
     pipeline.run(planner, SETTLED)
     before = planner.state.num_probes
-    totals = pipeline.run(planner, 5000)
+    totals = pipeline.run(planner, 2000)
     num_probes = planner.state.num_probes - before
-    assert 1 <= num_probes <= 5000 / SETTINGS.probe_interval
+    assert 1 <= num_probes <= 2000 / SETTINGS.probe_interval
     assert sum(plan != Plan() for plan in totals.plans) == num_probes
     _, plain = rates_of_best_and_plain(HOPELESS, POOR, 4)
     assert totals.tokens_per_s >= (1 - 2 * SETTINGS.probe_share) * plain
@@ -159,7 +186,7 @@ def test_probes_are_rare_and_cost_little() -> None:
 
 def test_equal_observations_give_equal_plans() -> None:
     first, second = (
-        VirtualPipeline(ACCELERATOR, GOOD, 4, noise=0.1).run(Planner(SETTINGS, seed=5), 500)
+        VirtualPipeline(ACCELERATOR, GOOD, 4, noise=0.1).run(Planner(SETTINGS, seed=5), 300)
         for _ in range(2)
     )
     assert first.plans == second.plans

@@ -1,5 +1,8 @@
 """Rounds in virtual time: stages that take what they cost, rows that are accepted by chance.
 
+The planner sees drawn acceptance; what counts in the end is the expected one, which spares many
+rounds.
+
 Groups queue for the stages in order of arrival, so what two groups gain comes out of the
 simulation and not out of the planner's own formula.
 """
@@ -10,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from dcoco_core.planning.acceptance import expected_committed, survival_of
 from dcoco_core.planning.planner import Planner, Stage
 from dcoco_core.planning.rounds import Plan, RoundCosts, group_sizes
 
@@ -18,9 +22,9 @@ CORRECTOR = "dcoco"
 
 @dataclass
 class Totals:
-    """Committed tokens and the time they took."""
+    """Committed tokens, as expected, and the time they took."""
 
-    num_tokens: int = 0
+    num_tokens: float = 0.0
     seconds: float = 0.0
     plans: list[Plan] = field(default_factory=list)
 
@@ -76,8 +80,8 @@ class VirtualPipeline:
 
     def _round(
         self, ready: float, rows: int, length: int, planner: Planner | None
-    ) -> tuple[float, int]:
-        """Draft, correct, verify; when it ends and what it committed."""
+    ) -> tuple[float, float]:
+        """Draft, correct, verify; when it ends and what it is expected to commit."""
         work = [(Stage.VERIFIER, self.costs.verifier, rows * (length + 1))]
         if length:
             work = [
@@ -97,12 +101,12 @@ class VirtualPipeline:
                 planner.observe_stage(stage, rows, tokens, seconds)
         if planner is not None and length:
             planner.observe_hops(self.costs.hops_s)
-        return ready, sum(self._row(length, planner) for _ in range(rows))
+            for _ in range(rows):
+                planner.observe_round(CORRECTOR, length, self._num_accepted(length))
+        return ready, rows * expected_committed(survival_of(self.rates), length)
 
-    def _row(self, length: int, planner: Planner | None) -> int:
+    def _num_accepted(self, length: int) -> int:
         num_accepted = 0
         while num_accepted < length and self.random.random() < self.rates[num_accepted]:
             num_accepted += 1
-        if planner is not None and length:
-            planner.observe_round(CORRECTOR, length, num_accepted)
-        return num_accepted + 1
+        return num_accepted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 import yaml
 from typer.testing import CliRunner
 
@@ -22,7 +23,7 @@ def settings(folder):
         "minutes": 0.2,
         "correctors": ["dcoco", "domino"],
         "jobs": 2,
-        "generate": {"rows": 16, "max_tokens": 16, "prompts_per_source": 60},
+        "generate": {"rows": 16, "max_tokens": 12, "prompts_per_source": 60, "minutes": 5},
         "drafter": {
             "layers": 1,
             "intermediate_size": 16,
@@ -73,3 +74,11 @@ def test_a_failing_stage_is_named(tmp_path):
     plan = Campaign.model_validate({**settings(tmp_path), "generate": {"sources": "nowhere"}})
     with pytest.raises(ConfigError, match="stage 'generate' failed"):
         plan.run()
+
+
+def test_a_device_that_is_not_here_ends_it_before_it_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    plan = Campaign.model_validate({**settings(tmp_path), "device": "cuda"})
+    with pytest.raises(ConfigError, match="cuda is not available here"):
+        plan.run()
+    assert not plan.out.exists()

@@ -100,7 +100,7 @@ def test_a_run_from_shards_to_report_and_on_again(run):
 
 def test_the_command(run, tmp_path, monkeypatch):
     monkeypatch.setattr("dcoco_core.training.corrector_command.resolve_target", Path)
-    monkeypatch.setattr("dcoco_core.target.loading.load_target", lambda folder: TARGET)
+    monkeypatch.setattr("dcoco_core.target.loading.load_target", lambda folder, device: TARGET)
     result = CliRunner().invoke(
         app,
         [

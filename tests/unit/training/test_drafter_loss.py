@@ -32,6 +32,7 @@ def batch_of_one(top_ids, log_probs, label):
 
     empty = torch.empty(0)
     return BlockBatch(
+        token_ids=empty,
         taps=empty,
         input_ids=empty,
         positions=empty,
