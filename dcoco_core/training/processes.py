@@ -60,8 +60,9 @@ class OneProcess:
     def __init__(self, device: torch.device | None = None) -> None:
         self.device = device or torch.device("cpu")
 
-    def average(self, loss: torch.Tensor, parameters: Iterable[nn.Parameter]) -> torch.Tensor:  # noqa: ARG002
+    def average(self, loss: torch.Tensor, parameters: Iterable[nn.Parameter]) -> torch.Tensor:
         """See Processes."""
+        del parameters  # their gradients are the whole batch's
         return loss.detach()
 
     def agree(self, value: _T) -> _T:

@@ -15,14 +15,14 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from dcoco_core.evaluation.stack import load_stack
+from dcoco_core.evaluation.stack import StackSource, load_stack, trained_correctors
 from dcoco_core.prompts import own_prompts
 from dcoco_core.provenance import describe_run
 from dcoco_core.target.linear import Numerics
 from tests.equality import compare, plain_texts, requests
 
 NUMERICS: tuple[Numerics, ...] = ("fast", "exact")
-COMBINATIONS = list(product(("none", "dcoco"), (1, 4, 8, 16), (1, 8)))
+COMBINATIONS = list(product(trained_correctors(), (1, 4, 8, 16), (1, 8)))
 
 
 def main(
@@ -48,7 +48,7 @@ def main(
         todo = [name for name in names if name not in record["done"]]
         if not todo:
             continue
-        stack = load_stack(numerics=numerics)
+        stack = load_stack(StackSource(correctors=trained_correctors()), numerics=numerics)
         wanted = requests(stack, own_prompts(evaluation=True)[:prompts], tokens)
         reference = plain_texts(stack, wanted)
         for name in track(todo, f"{numerics} numerics", console=console):

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import pytest
 
-from dcoco_core.evaluation.stack import Stack, load_stack
+from dcoco_core.evaluation.stack import Stack, StackSource, load_stack, trained_correctors
 from dcoco_core.prompts import own_prompts
 from dcoco_core.target.linear import Numerics
 from dcoco_core.types import Request
 from tests.equality import compare, plain_texts, requests
 
-CORRECTORS = ("none", "dcoco")
+CORRECTORS = trained_correctors()
 # A block of one has no proposals, so the corrector makes no difference to it.
-BLOCKS = [("none", 1), *((corrector, size) for corrector in CORRECTORS for size in (4, 8, 16))]
+BLOCKS = [
+    ("none", 1),
+    *((corrector, size) for corrector in ("none", "dcoco") for size in (4, 8, 16)),
+    *((corrector, 8) for corrector in CORRECTORS if corrector not in ("none", "dcoco")),
+]
 PROMPTS = own_prompts(evaluation=True)[:8]
 NUM_TOKENS = 48
 
@@ -26,7 +30,7 @@ class Reference:
     """A stack, the requests, and their plain texts."""
 
     def __init__(self, numerics: Numerics) -> None:
-        self.stack: Stack = load_stack(numerics=numerics)
+        self.stack: Stack = load_stack(StackSource(correctors=CORRECTORS), numerics=numerics)
         self.wanted: list[Request] = requests(self.stack, PROMPTS, NUM_TOKENS)
         self.texts = plain_texts(self.stack, self.wanted)
 

@@ -38,7 +38,7 @@ def new_lilicorr(source: TrainingSource) -> TrainableLiLiCorr:
     token_proj = module.lilicorr.token_proj
     if isinstance(token_proj, nn.Linear):
         with torch.no_grad():
-            token_proj.weight /= source.embedding.float().square().mean().sqrt()
+            token_proj.weight /= float(source.embedding.float().square().mean().sqrt())
     return TrainableLiLiCorr(module.to(source.embedding.device), source.embedding)
 
 

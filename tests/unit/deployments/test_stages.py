@@ -41,7 +41,7 @@ def args(tmp_path_factory: pytest.TempPathFactory) -> AppArgs:
         max_slots=3,
         max_model_len=128,
         prefill_chunk=16,
-        lease_timeout_s=0.05,
+        lease_timeout_s=1.0,
     )
 
 
