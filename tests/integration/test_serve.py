@@ -36,8 +36,8 @@ def target_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model.write_target(tmp_path_factory.mktemp("models") / "target")
 
 
-@pytest.fixture(scope="module")
-def server(target_folder: Path) -> Iterator[Server]:
+@pytest.fixture(scope="module", params=["handle", "socket"])
+def server(target_folder: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
     root = target_folder.parent
     drafter = tiny_model.write_drafter(root / "drafter", target_folder)
     corrector = tiny_model.write_corrector(root / "corrector", target_folder, drafter)
@@ -51,6 +51,7 @@ def server(target_folder: Path) -> Iterator[Server]:
         "max_waiting": MAX_WAITING,
         "draft_deadline_s": 1.0,
         "numerics": "exact",
+        "transport": request.param,
     }
     config = {
         "proxy_location": "HeadOnly",
