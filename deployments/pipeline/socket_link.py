@@ -37,6 +37,11 @@ class SocketLink:
         self._num_missed = 0
         self._checking = asyncio.Lock()
 
+    @property
+    def num_sent(self) -> int:
+        """Messages sent over the present connection."""
+        return 0 if self._client is None else self._client.counts.sent
+
     async def call(self, envelope: Envelope) -> Envelope:
         """See SocketClient.call. Raises ConnectionError while no replica is connected."""
         if self._client is None or not self._client.is_connected:

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import os
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -152,17 +151,21 @@ async def test_malformed_messages_are_dropped_and_counted_and_the_stage_goes_on(
 async def test_an_oversized_message_never_reaches_the_stage() -> None:
     lattice = encode(lattices.lattice())
     size = sum(map(len, pack(lattice)))
-    async with serving(max_message_bytes=size - 1) as server:
-        async with connected(server.address("here")) as client:
-            with pytest.raises(TimeoutError):  # small frames that are too much together
-                await asyncio.wait_for(client.call(lattice), 0.2)
-            assert server.counts.malformed == 1
-            assert await client.call(PING) == DONE
-    async with serving(max_message_bytes=500) as server:
-        async with connected(server.address("here")) as client:
-            with pytest.raises(ConnectionError, match="broke"):  # one frame that is too large
-                await client.call(lattice)
-            assert await client.call(PING) == DONE
+    async with (
+        serving(max_message_bytes=size - 1) as server,
+        connected(server.address("here")) as client,
+    ):
+        with pytest.raises(TimeoutError):  # small frames that are too much together
+            await asyncio.wait_for(client.call(lattice), 0.2)
+        assert server.counts.malformed == 1
+        assert await client.call(PING) == DONE
+    async with (
+        serving(max_message_bytes=500) as server,
+        connected(server.address("here")) as client,
+    ):
+        with pytest.raises(ConnectionError, match="broke"):  # one frame that is too large
+            await client.call(lattice)
+        assert await client.call(PING) == DONE
 
 
 async def test_what_a_stage_raises_reaches_its_caller_and_the_next_call_works() -> None:
@@ -225,11 +228,16 @@ async def test_nobody_waits_in_an_endless_queue() -> None:
         await asyncio.gather(*calls, return_exceptions=True)
 
 
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def held() -> dict[str, int]:
+    """What this process holds of the system; a socket without a file lives in its descriptor."""
+    gc.collect()
+    return {
+        "open files": len(list(Path("/proc/self/fd").iterdir())),
+        "threads": len(list(Path("/proc/self/task").iterdir())),
+    }
 
 
-async def test_closing_leaves_no_socket_thread_or_file(tmp_path: Path) -> None:
+async def test_closing_leaves_no_socket_thread_or_file() -> None:
     async def use() -> None:
         async with serving() as server:
             for node_id in ("here", "there"):
@@ -237,13 +245,7 @@ async def test_closing_leaves_no_socket_thread_or_file(tmp_path: Path) -> None:
                     assert await client.call(PING) == DONE
 
     await use()
-    gc.collect()
-    num_files, num_threads = open_files(), threading.active_count()
-    threads_before = len(os.listdir("/proc/self/task"))
+    before = held()
     for _ in range(5):
         await use()
-    gc.collect()
-    assert open_files() == num_files
-    assert threading.active_count() == num_threads
-    assert len(os.listdir("/proc/self/task")) <= threads_before
-    assert "dcoco-" not in Path("/proc/net/unix").read_text()
+    assert held() == before
