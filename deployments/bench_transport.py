@@ -13,7 +13,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,32 +26,29 @@ from rich.table import Table
 
 from dcoco_core.correctors.none import NoneCorrector
 from dcoco_core.provenance import describe_run
-from dcoco_core.types import Draft, DraftRequest, Lattice, Round, RowHeader, SamplingParams
-from deployments.pipeline.addresses import Address, ApplicationKey, Node
-from deployments.pipeline.corrector_path import CorrectorPath
-from deployments.pipeline.envelope import (
-    Envelope,
-    decode_draft_request,
-    decode_lattice,
-    decode_round,
-    encode,
+from dcoco_core.types import DraftRequest, Round, RowHeader, SamplingParams
+from deployments.bench_stages import (
+    FINGERPRINT,
+    HIDDEN,
+    NUM_POSITIONS,
+    BenchCorrector,
+    BenchDrafter,
+    FixedDrafter,
 )
+from deployments.pipeline.addresses import ApplicationKey, Node
+from deployments.pipeline.envelope import decode_round, encode
 from deployments.pipeline.socket_link import SocketLink
 from deployments.pipeline.socket_path import SocketPath
-from deployments.pipeline.socket_server import SocketServer
-from deployments.pipeline.transport import HandlePath, InProcessPath
+from deployments.pipeline.transport import DraftPath, HandlePath, InProcessPath
 from deployments.pipeline.wire import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
-_HIDDEN = 2880
 # [rows, hidden] in float32; the larger two are one block and 32 blocks of 16 tokens.
-_SHAPES = {"1KB": (1, 256), "184KB": (16, _HIDDEN), "5.9MB": (512, _HIDDEN)}
+_SHAPES = {"1KB": (1, 256), "184KB": (16, HIDDEN), "5.9MB": (512, HIDDEN)}
 _ROWS = (1, 32)
-_NUM_POSITIONS, _NUM_CANDIDATES, _NUM_CONTEXT_ROWS = 16, 16, 5
-_DEADLINE_S = 60.0
-_FINGERPRINT = "bench"
+_NUM_CONTEXT_ROWS = 5
 
 Times = dict[str, list[float]]  # seconds of single calls, by transport
 
@@ -60,7 +57,7 @@ def _header(row: int, num_context_rows: int) -> RowHeader:
     start = 100 + num_context_rows
     sampling = SamplingParams()
     return RowHeader(
-        f"row {row}", 0, start, 1, _NUM_POSITIONS, sampling, "none", 100, num_context_rows
+        f"row {row}", 0, start, 1, NUM_POSITIONS, sampling, "none", 100, num_context_rows
     )
 
 
@@ -70,97 +67,7 @@ def _payload(shape: tuple[int, int]) -> Round:
 
 def _request(num_rows: int) -> DraftRequest:
     headers = tuple(_header(row, _NUM_CONTEXT_ROWS) for row in range(num_rows))
-    return DraftRequest(headers, torch.rand(num_rows * _NUM_CONTEXT_ROWS, _HIDDEN))
-
-
-class FixedDrafter:
-    """Implements Drafter: always the same lattice."""
-
-    def draft(self, request: DraftRequest) -> Lattice:
-        """See Drafter."""
-        num_rows = len(request.headers)
-        block = (num_rows, _NUM_POSITIONS)
-        return Lattice(
-            request.headers,
-            candidate_ids=torch.zeros((*block, _NUM_CANDIDATES), dtype=torch.int64),
-            candidate_logits=torch.zeros((*block, _NUM_CANDIDATES)),
-            log_normalizer=torch.zeros(block),
-            hidden=torch.zeros((*block, _HIDDEN)),
-            last_context=torch.zeros((num_rows, _HIDDEN)),
-        )
-
-    def release(self, request_ids: Iterable[str]) -> None:
-        """See Drafter."""
-
-
-class BenchCorrector:
-    """Where the Corrector stands."""
-
-    def __init__(self, key: ApplicationKey) -> None:
-        self._server: SocketServer | None = None
-        self._key = key
-
-    async def correct(self, envelope: Envelope) -> Envelope:
-        """A lattice to its top candidates."""
-        return encode(NoneCorrector().correct(decode_lattice(envelope)))
-
-    async def num_candidates(self) -> int:
-        """See Corrector."""
-        return _NUM_CANDIDATES
-
-    async def socket_address(self, node_id: str) -> Address:
-        """See Corrector."""
-        if self._server is None:
-            self._server = SocketServer(self.correct, self._key, Node.this())
-        return self._server.address(node_id)
-
-    async def num_sent(self) -> int:
-        """Socket messages sent so far."""
-        return 0 if self._server is None else self._server.counts.sent
-
-
-class BenchDrafter:
-    """Where the Drafter stands; sends lattices on the way that requests came."""
-
-    def __init__(self, corrector: DeploymentHandle[Any], key: ApplicationKey) -> None:
-        self._key = key
-        self._link = SocketLink(corrector, key, Node.this().node_id)
-        self._by_handle = CorrectorPath(corrector, _DEADLINE_S)
-        self._by_socket = CorrectorPath(corrector, _DEADLINE_S, self._link)
-        self._server: SocketServer | None = None
-
-    async def echo(self, envelope: Envelope) -> Envelope:
-        """A tensor there and back."""
-        return encode(decode_round(envelope))
-
-    async def draft(self, envelope: Envelope) -> Envelope:
-        """A draft request to a draft."""
-        return await self._by_handle.correct(FixedDrafter().draft(decode_draft_request(envelope)))
-
-    async def fingerprint(self) -> str:
-        """See Drafter."""
-        return _FINGERPRINT
-
-    async def health(self) -> dict[str, str]:
-        """See Drafter."""
-        return {"drafter": "ready"}
-
-    async def socket_address(self, node_id: str) -> Address:
-        """See Drafter."""
-        if self._server is None:
-            await self._by_socket.check()
-            self._server = SocketServer(self._answer, self._key, Node.this())
-        return self._server.address(node_id)
-
-    async def num_sent(self) -> int:
-        """Socket messages sent so far, to both sides."""
-        assert self._server is not None
-        return self._server.counts.sent + self._link.num_sent
-
-    async def _answer(self, envelope: Envelope) -> Envelope:
-        if envelope.kind == "round":
-            return await self.echo(envelope)
-        return await self._by_socket.correct(FixedDrafter().draft(decode_draft_request(envelope)))
+    return DraftRequest(headers, torch.rand(num_rows * _NUM_CONTEXT_ROWS, HIDDEN))
 
 
 class BenchVerifier:
@@ -171,11 +78,12 @@ class BenchVerifier:
         drafter: DeploymentHandle[Any],
         corrector: DeploymentHandle[Any],
         key: ApplicationKey,
+        node: Node | None = None,
     ) -> None:
         self._stages = (drafter, corrector)
         self._drafter = drafter.options(_by_reference=False)
-        self._link = SocketLink(drafter, key, Node.this().node_id)
-        self._by_handle = HandlePath(drafter, _FINGERPRINT)
+        self._link = SocketLink(drafter, key, (node or Node.this()).node_id)
+        self._by_handle = HandlePath(drafter, FINGERPRINT)
         self._by_socket = SocketPath(self._by_handle, self._link)
         self._in_process = InProcessPath(FixedDrafter(), NoneCorrector())
 
@@ -200,19 +108,16 @@ class BenchVerifier:
     async def rounds(self, num_rows: int, num_calls: int, turn: int) -> Times:
         """Rounds through drafter and corrector, without the verifier's own pass."""
         request = _request(num_rows)
-        paths = {
-            "socket": self._by_socket,
-            "handle": self._by_handle,
-            "in-process": self._in_process,
-        }
 
-        def attempt(
-            path: HandlePath | SocketPath | InProcessPath,
-        ) -> Callable[[], Awaitable[Draft]]:
+        def through(path: DraftPath) -> Callable[[], Awaitable[object]]:
             return lambda: path.draft(request)
 
         await self._by_socket.check()
-        ways = {name: attempt(path) for name, path in paths.items()}
+        ways = {
+            "socket": through(self._by_socket),
+            "handle": through(self._by_handle),
+            "in-process": through(self._in_process),
+        }
         return await _timed(ways, num_calls, turn)
 
     async def messages_per_round(self, num_rows: int, num_rounds: int = 5) -> float:
@@ -223,8 +128,12 @@ class BenchVerifier:
             await self._by_socket.draft(_request(num_rows))
         return (await self._num_sent() - before) / num_rounds
 
+    async def close(self) -> None:
+        """Closes its connection."""
+        await self._link.close()
+
     async def _num_sent(self) -> int:
-        others = [await stage.num_sent.remote() for stage in self._stages]
+        others = [int(await stage.num_sent.remote()) for stage in self._stages]
         return self._link.num_sent + sum(others)
 
 

@@ -13,7 +13,7 @@ import zmq.asyncio
 from deployments.pipeline.addresses import Address, ApplicationKey, secure_client
 from deployments.pipeline.envelope import DONE, PING, Envelope, decode_draft, encode
 from deployments.pipeline.socket_client import RemoteError, SocketClient
-from deployments.pipeline.wire import pack
+from deployments.pipeline.wire import Frame, pack
 from tests.unit.deployments.pipeline import lattices
 from tests.unit.deployments.pipeline.endpoints import (
     HERE,
@@ -132,7 +132,7 @@ async def test_malformed_messages_are_dropped_and_counted_and_the_stage_goes_on(
             socket.linger = 0
             secure_client(socket, KEY, address)
             socket.connect(address.url)
-            malformed = [
+            malformed: list[list[Frame]] = [
                 [b""],
                 [b"short", *good],
                 [bytes(8)],
