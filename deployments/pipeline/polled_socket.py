@@ -30,20 +30,25 @@ class PolledSocket:
         self._loop = asyncio.get_running_loop()
         self._descriptor = socket.fileno()
         self._loop.add_reader(self._descriptor, self._drain)
+        self._look_again()
 
     def send(self, frames: Sequence[Frame]) -> None:
         """Sends, or raises zmq.ZMQError when that is not possible at once."""
         try:
             self._socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
         finally:
-            # The descriptor becomes readable once per change, and sending may have used that up.
-            self._loop.call_soon(self._drain)
+            self._look_again()
 
     def close(self) -> None:
         """Closes the socket; no callback comes after that."""
         self._loop.remove_reader(self._descriptor)
         self._socket.close(linger=0)
 
+    def _look_again(self) -> None:
+        # The descriptor becomes readable once per change; connecting, binding and sending use that
+        # up, and it comes again only after everything there is has been looked at.
+        self._loop.call_soon(self._drain)
+
     def _drain(self) -> None:
-        while not self._socket.closed and self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        while not self._socket.closed and int(self._socket.EVENTS) & zmq.POLLIN:
             self._on_message(self._socket.recv_multipart(zmq.NOBLOCK, copy=False))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import zmq
-import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
 from deployments.pipeline.addresses import Address, ApplicationKey, secure_client
 from deployments.pipeline.envelope import Envelope
+from deployments.pipeline.polled_socket import PolledSocket
 from deployments.pipeline.socket_server import CALL_ID_BYTES, HIGH_WATER_MARK, OK
 from deployments.pipeline.wire import MAX_MESSAGE_BYTES, WireError, pack, unpack
 
@@ -53,27 +53,23 @@ class SocketClient:
     def __init__(self, address: Address, key: ApplicationKey) -> None:
         self.counts = ClientCounts()
         self._address = address
-        self._context = zmq.asyncio.Context()
-        self._socket = self._context.socket(zmq.DEALER, socket_class=zmq.asyncio.Socket)
-        self._socket.linger = 0
-        self._socket.sndhwm = self._socket.rcvhwm = HIGH_WATER_MARK
-        self._socket.maxmsgsize = MAX_MESSAGE_BYTES
-        self._socket.immediate = 1  # nothing queues for a peer that is not there
-        self._socket.reconnect_ivl = _RECONNECT_MS
-        self._socket.reconnect_ivl_max = _LONGEST_RECONNECT_MS
-        self._socket.heartbeat_ivl = _HEARTBEAT_MS
-        self._socket.heartbeat_timeout = _HEARTBEAT_TIMEOUT_MS
-        secure_client(self._socket, key, address)
-        self._monitor = self._socket.get_monitor_socket(_WATCHED)
         self._is_up = asyncio.Event()
         self._ids = count()
         self._open: dict[bytes, asyncio.Future[Envelope]] = {}
-        self._socket.connect(address.url)
-        # Contexts of their own: these outlive the call that happens to connect.
-        self._loops = [
-            asyncio.create_task(loop, context=contextvars.Context())
-            for loop in (self._receive(), self._watch())
-        ]
+        self._context = zmq.Context()
+        self._dealer = self._context.socket(zmq.DEALER)
+        self._dealer.linger = 0
+        self._dealer.sndhwm = self._dealer.rcvhwm = HIGH_WATER_MARK
+        self._dealer.maxmsgsize = MAX_MESSAGE_BYTES
+        self._dealer.immediate = 1  # nothing queues for a peer that is not there
+        self._dealer.reconnect_ivl = _RECONNECT_MS
+        self._dealer.reconnect_ivl_max = _LONGEST_RECONNECT_MS
+        self._dealer.heartbeat_ivl = _HEARTBEAT_MS
+        self._dealer.heartbeat_timeout = _HEARTBEAT_TIMEOUT_MS
+        secure_client(self._dealer, key, address)
+        self._monitor = PolledSocket(self._dealer.get_monitor_socket(_WATCHED), self._watch)
+        self._socket = PolledSocket(self._dealer, self._take)
+        self._dealer.connect(address.url)
 
     @property
     def is_connected(self) -> bool:
@@ -98,7 +94,7 @@ class SocketClient:
             if not self.is_connected:
                 await self._connected(future)
             try:
-                await self._socket.send_multipart([call_id, *frames], zmq.NOBLOCK, copy=False)
+                self._socket.send([call_id, *frames])
             except zmq.ZMQError as error:
                 raise ConnectionError(f"cannot send to {self._address.url}: {error}") from None
             self.counts.sent += 1
@@ -110,11 +106,8 @@ class SocketClient:
     async def close(self) -> None:
         """Fails open calls and closes the connection."""
         self._fail("the connection was closed")
-        for task in self._loops:
-            task.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
-        self._socket.disable_monitor()
-        self._monitor.close(linger=0)
+        self._dealer.disable_monitor()
+        self._monitor.close()
         self._socket.close()
         self._context.term()
 
@@ -129,36 +122,33 @@ class SocketClient:
         if future.done():
             future.result()
 
-    async def _receive(self) -> None:
-        while True:
-            frames = await self._socket.recv_multipart(copy=False)
-            self.counts.received += 1
-            future = self._open.get(frames[0].bytes)
-            if future is None or future.done():
-                self.counts.late += 1
-                continue
-            try:
-                if len(frames) < 3:
-                    raise WireError(f"an answer of {len(frames)} frames")
-                if frames[1].bytes == OK:
-                    future.set_result(unpack([frame.buffer for frame in frames[2:]]))
-                else:
-                    future.set_exception(RemoteError(frames[2].bytes.decode(errors="replace")))
-            except WireError as error:
-                self.counts.malformed += 1
-                logger.warning("dropped an answer: %s", error)
-                future.set_exception(error)
-
-    async def _watch(self) -> None:
-        while True:
-            event = parse_monitor_message(await self._monitor.recv_multipart())["event"]
-            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._is_up.set()
-            elif event & _REFUSALS:
-                self._fail("the connection was refused: not the same application's key")
+    def _take(self, frames: Sequence[zmq.Frame]) -> None:
+        self.counts.received += 1
+        future = self._open.get(frames[0].bytes)
+        if future is None or future.done():
+            self.counts.late += 1
+            return
+        try:
+            if len(frames) < 3:
+                raise WireError(f"an answer of {len(frames)} frames")
+            if frames[1].bytes == OK:
+                future.set_result(unpack([frame.buffer for frame in frames[2:]]))
             else:
-                self._is_up.clear()
-                self._fail("the connection broke")
+                future.set_exception(RemoteError(frames[2].bytes.decode(errors="replace")))
+        except WireError as error:
+            self.counts.malformed += 1
+            logger.warning("dropped an answer: %s", error)
+            future.set_exception(error)
+
+    def _watch(self, frames: Sequence[zmq.Frame]) -> None:
+        event = parse_monitor_message([frame.bytes for frame in frames])["event"]
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._is_up.set()
+        elif event & _REFUSALS:
+            self._fail("the connection was refused: not the same application's key")
+        else:
+            self._is_up.clear()
+            self._fail("the connection broke")
 
     def _fail(self, reason: str) -> None:
         for future in self._open.values():

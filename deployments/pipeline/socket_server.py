@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import zmq
-import zmq.asyncio
 
 from deployments.pipeline.addresses import Address, ApplicationKey, Node, local_url
 from deployments.pipeline.envelope import DONE, Envelope
+from deployments.pipeline.polled_socket import PolledSocket
 from deployments.pipeline.wire import MAX_MESSAGE_BYTES, Frame, WireError, pack, unpack
 from deployments.pipeline.zap import Doorkeeper
 
@@ -27,8 +26,6 @@ OK, ERROR = b"ok", b"error"
 CALL_ID_BYTES = 8
 # Messages that wait for one peer. A client has fewer calls open, so it is never reached.
 HIGH_WATER_MARK = 256
-# Calls worked on at once; more wait in their sockets.
-_MAX_OPEN_CALLS = 1024
 
 
 @dataclass(slots=True)
@@ -62,12 +59,10 @@ class SocketServer:
         self._handle = handle
         self._node = node
         self._max_message_bytes = max_message_bytes
-        self._context = zmq.asyncio.Context()
-        self._sockets: list[zmq.asyncio.Socket] = []
+        self._context = zmq.Context()
+        self._sockets: list[PolledSocket] = []
         self._calls: set[asyncio.Task[None]] = set()
         self._doorkeeper = Doorkeeper(self._context, key)
-        # Contexts of their own: these outlive whatever call happens to start them.
-        self._loops = [_spawn(self._doorkeeper.run())]
         self._local: Address | None = None
         self._remote: Address | None = None
 
@@ -94,17 +89,17 @@ class SocketServer:
 
     async def close(self) -> None:
         """Gives up open calls and closes every socket."""
-        tasks = [*self._loops, *self._calls]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for call in self._calls:
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
         self._doorkeeper.close()
         for socket in self._sockets:
             socket.close()
+        self._sockets.clear()
         self._context.term()
 
-    def _socket(self, curve_keys: tuple[bytes, bytes] | None) -> zmq.asyncio.Socket:
-        socket = self._context.socket(zmq.ROUTER, socket_class=zmq.asyncio.Socket)
+    def _socket(self, curve_keys: tuple[bytes, bytes] | None) -> zmq.Socket[bytes]:
+        socket = self._context.socket(zmq.ROUTER)
         socket.linger = 0
         socket.sndhwm = socket.rcvhwm = HIGH_WATER_MARK
         # libzmq itself hangs up on a peer whose frame is larger; unpack checks the whole message.
@@ -118,33 +113,32 @@ class SocketServer:
             socket.curve_publickey, socket.curve_secretkey = curve_keys
         return socket
 
-    def _listen(self, socket: zmq.asyncio.Socket, url: str) -> str:
+    def _listen(self, socket: zmq.Socket[bytes], url: str) -> str:
         socket.bind(url)
-        self._sockets.append(socket)
-        self._loops.append(_spawn(self._serve(socket)))
+        listening = PolledSocket(socket, lambda frames: self._take(listening, frames))
+        self._sockets.append(listening)
         return url if url.startswith("ipc:") else socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
-    async def _serve(self, socket: zmq.asyncio.Socket) -> None:
-        while True:
-            if len(self._calls) >= _MAX_OPEN_CALLS:
-                await asyncio.wait(self._calls, return_when=asyncio.FIRST_COMPLETED)
-            frames = await socket.recv_multipart(copy=False)
-            self.counts.received += 1
-            peer, *rest = frames
-            try:
-                if not rest or len(rest[0]) != CALL_ID_BYTES:
-                    raise WireError(f"no call id of {CALL_ID_BYTES} bytes")
-                envelope = unpack([frame.buffer for frame in rest[1:]], self._max_message_bytes)
-            except WireError as error:
-                self.counts.malformed += 1
-                logger.warning("dropped a message: %s", error)
-                continue
-            call = _spawn(self._answer(socket, peer.bytes, rest[0].bytes, envelope))
-            self._calls.add(call)
-            call.add_done_callback(self._calls.discard)
+    def _take(self, socket: PolledSocket, frames: Sequence[zmq.Frame]) -> None:
+        self.counts.received += 1
+        peer, *rest = frames
+        try:
+            if not rest or len(rest[0]) != CALL_ID_BYTES:
+                raise WireError(f"no call id of {CALL_ID_BYTES} bytes")
+            envelope = unpack([frame.buffer for frame in rest[1:]], self._max_message_bytes)
+        except WireError as error:
+            self.counts.malformed += 1
+            logger.warning("dropped a message: %s", error)
+            return
+        # A context of its own: it must not count as part of the call that made this server.
+        call = asyncio.create_task(
+            self._answer(socket, peer.bytes, rest[0].bytes, envelope), context=contextvars.Context()
+        )
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
 
     async def _answer(
-        self, socket: zmq.asyncio.Socket, peer: bytes, call_id: bytes, envelope: Envelope
+        self, socket: PolledSocket, peer: bytes, call_id: bytes, envelope: Envelope
     ) -> None:
         answer: list[Frame]
         try:
@@ -154,12 +148,8 @@ class SocketServer:
             logger.warning("a call failed: %r", error)
             answer = [ERROR, repr(error).encode()]
         try:
-            await socket.send_multipart([peer, call_id, *answer], zmq.NOBLOCK, copy=False)
+            socket.send([peer, call_id, *answer])
             self.counts.sent += 1
         except zmq.ZMQError as error:
             self.counts.undelivered += 1
             logger.debug("an answer could not be delivered: %s", error)
-
-
-def _spawn(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    return asyncio.create_task(coroutine, context=contextvars.Context())

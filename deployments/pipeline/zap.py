@@ -7,10 +7,10 @@ import logging
 from collections.abc import Sequence
 
 import zmq
-import zmq.asyncio
 from zmq.utils import z85
 
 from deployments.pipeline.addresses import USER, ApplicationKey
+from deployments.pipeline.polled_socket import PolledSocket
 
 logger = logging.getLogger("ray.serve")
 
@@ -20,31 +20,28 @@ _VERSION = b"1.0"
 class Doorkeeper:
     """Admits the processes of one application to the sockets of one context."""
 
-    def __init__(self, context: zmq.asyncio.Context, key: ApplicationKey) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], key: ApplicationKey) -> None:
         self.num_refused = 0
-        self._socket = context.socket(zmq.REP, socket_class=zmq.asyncio.Socket)
-        self._socket.linger = 0
-        self._socket.bind("inproc://zeromq.zap.01")  # the name is the protocol's
+        socket = context.socket(zmq.REP)
+        socket.bind("inproc://zeromq.zap.01")  # the name is the protocol's
+        self._socket = PolledSocket(socket, self._answer)
         self._accepted = {
             b"PLAIN": (USER.encode(), key.password.encode()),
             b"CURVE": (z85.decode(key.public),),
         }
 
-    async def run(self) -> None:
-        """Answers until it is cancelled."""
-        while True:
-            question = await self._socket.recv_multipart()
-            _, request_id, _, peer, _, mechanism, *credentials = question
-            is_admitted = self._knows(mechanism, credentials)
-            if not is_admitted:
-                self.num_refused += 1
-                logger.warning("refused a connection from %s: not of this application", peer)
-            status, text = (b"200", b"OK") if is_admitted else (b"400", b"not of this application")
-            await self._socket.send_multipart([_VERSION, request_id, status, text, b"", b""])
-
     def close(self) -> None:
         """Closes its socket."""
         self._socket.close()
+
+    def _answer(self, frames: Sequence[zmq.Frame]) -> None:
+        _, request_id, _, peer, _, mechanism, *credentials = [frame.bytes for frame in frames]
+        is_admitted = self._knows(mechanism, credentials)
+        if not is_admitted:
+            self.num_refused += 1
+            logger.warning("refused a connection from %s: not of this application", peer)
+        status, text = (b"200", b"OK") if is_admitted else (b"400", b"not of this application")
+        self._socket.send([_VERSION, request_id, status, text, b"", b""])
 
     def _knows(self, mechanism: bytes, credentials: Sequence[bytes]) -> bool:
         accepted = self._accepted.get(mechanism, ())
