@@ -1,7 +1,7 @@
 """The receiving end of the data plane: one replica answers the envelopes of many peers.
 
 A call is [call id, header, tensors...]; its answer [call id, "ok", header, tensors...] or
-[call id, "error", text]. What is malformed is dropped and counted; its sender sees a late answer.
+[call id, "error", text]. What is malformed is dropped and counted; its sender gets no answer.
 """
 
 from __future__ import annotations
