@@ -83,6 +83,10 @@ smoke: model ## start the server, chat through the openai client, compare texts,
 bench-cpu: model ## one client: ours speculative, ours plain and transformers, interleaved
 	@$(PY) -m dcoco_core.evaluation.bench_cpu
 
+.PHONY: bench-transport
+bench-transport: $(STAMP) ## round trips by socket, Serve handle and in process, interleaved
+	@$(PY) -m deployments.bench_transport
+
 .PHONY: eval-quick
 eval-quick: model $(PROMPTS) ## acceptance of every corrector, a few prompts of ten sets; minutes
 	@$(PY) -m dcoco_core.evaluation quick

@@ -14,6 +14,7 @@ from deployments.config import AppArgs
 from deployments.corrector import Corrector
 from deployments.drafter import Drafter
 from deployments.openai_api.settings import HttpSettings
+from deployments.pipeline.addresses import ApplicationKey
 from deployments.router import Router
 from deployments.verifier import Verifier
 
@@ -36,18 +37,20 @@ def build(args: AppArgs) -> Application:
     checked = check(args)
     args = checked.args
     has = args.deployments
+    # Replicas learn the key with their arguments, which travel by Serve's own control plane.
+    key = ApplicationKey.create() if args.transport == "socket" else None
     drafter = None
     if "Drafter" in has:
         corrector = None
         if "Corrector" in has:
             options = _options("Corrector", args.corrector_threads)
-            corrector = serve.deployment(**options)(Corrector).bind(args)
+            corrector = serve.deployment(**options)(Corrector).bind(args, key)
         options = _options("Drafter", args.drafter_threads)
-        drafter = serve.deployment(**options)(Drafter).bind(args, corrector)
+        drafter = serve.deployment(**options)(Drafter).bind(args, corrector, key)
     # A replica that stops lets its requests finish.
     longest_s = args.request_timeout_s + 10.0
     options = _options("Verifier", args.verifier_threads, longest_s)
-    verifier = serve.deployment(**options)(Verifier).bind(args, drafter)
+    verifier = serve.deployment(**options)(Verifier).bind(args, drafter, key)
     settings = HttpSettings(request_timeout_s=args.request_timeout_s)
     options = _options("Router", 1, longest_s)
     return serve.deployment(**options)(Router).bind(

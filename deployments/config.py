@@ -104,6 +104,12 @@ class AppArgs(BaseModel):
         default="disaggregated",
         description="Which stages share a process: all, corrector and drafter, or none.",
     )
+    transport: Literal["handle", "socket"] = Field(
+        default="handle",
+        description="How blocks travel between processes: as calls of Serve handles, or by "
+        "persistent sockets, which cost a fraction of that. Unix sockets on one node; between "
+        "nodes encrypted TCP, on ports of the nodes' own addresses.",
+    )
     verifier_threads: Threads = Field(
         default=2, description="CPU threads of the target's computations."
     )
@@ -144,6 +150,11 @@ class AppArgs(BaseModel):
             raise ValueError(name)
         if self.drafter is None and self.num_draft_tokens:
             raise ValueError("num_draft_tokens needs a drafter; set drafter or leave it out")
+        if self.transport == "socket" and "Drafter" not in self.deployments:
+            raise ValueError(
+                "transport 'socket' needs a Drafter deployment: a drafter, and topology "
+                "'corrector_with_drafter' or 'disaggregated'"
+            )
         return self
 
     @property

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from deployments import stages
 from deployments.config import AppArgs
-from deployments.pipeline.corrector_path import CorrectorHandlePath
-from deployments.pipeline.envelope import Envelope, decode_draft_request, encode
+from deployments.pipeline.addresses import Address, ApplicationKey, Node
+from deployments.pipeline.corrector_path import CorrectorPath
+from deployments.pipeline.envelope import DONE, Envelope, decode_draft_request, encode
+from deployments.pipeline.socket_link import SocketLink
+from deployments.pipeline.socket_server import SocketServer
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -24,21 +27,34 @@ class Drafter:
 
     # Serve awaits a constructor, which the type system has no word for.
     async def __init__(  # type: ignore[misc]
-        self, args: AppArgs, corrector: DeploymentHandle[Any] | None = None
+        self,
+        args: AppArgs,
+        corrector: DeploymentHandle[Any] | None = None,
+        key: ApplicationKey | None = None,
     ) -> None:
-        """Loads weights, for as many candidates as the correctors want. Raises CheckpointError."""
+        """Loads weights, for as many candidates as the correctors want. Raises CheckpointError.
+
+        With a key, envelopes travel by sockets.
+        """
         self._lease_timeout_s = args.lease_timeout_s
         self._last_round_s: dict[str, float] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="drafter")
         tables = await asyncio.to_thread(stages.tables_of, args)
         self._remote = self._local = None
         if corrector is not None:
-            self._remote = CorrectorHandlePath(corrector, args.draft_deadline_s / 2)
-            num_candidates = await self._remote.num_candidates()
+            link = None if key is None else SocketLink(corrector, key, Node.this().node_id)
+            self._remote = CorrectorPath(corrector, args.draft_deadline_s / 2, link)
+            num_candidates = await self._remote.check()
         else:
             self._local = await asyncio.to_thread(stages.make_correctors, args, tables)
             num_candidates = self._local.num_candidates
         self._core = await asyncio.to_thread(stages.make_drafter, args, tables, num_candidates)
+        self._server = None if key is None else SocketServer(self._answer, key, Node.this())
+
+    async def socket_address(self, node_id: str) -> Address:
+        """Where processes of that node find this replica. Only with transport 'socket'."""
+        assert self._server is not None
+        return self._server.address(node_id)
 
     async def draft(self, envelope: Envelope) -> Envelope:
         """A draft request to a draft."""
@@ -70,6 +86,12 @@ class Drafter:
         """Frees what no verifier has asked for in a long time: its release was lost."""
         oldest = monotonic() - self._lease_timeout_s
         await self.release([name for name, last in self._last_round_s.items() if last < oldest])
+
+    async def _answer(self, envelope: Envelope) -> Envelope:
+        if envelope.kind == "release":
+            await self.release(envelope.request_ids)
+            return DONE
+        return await self.draft(envelope)
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

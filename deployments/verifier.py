@@ -17,6 +17,9 @@ from deployments.config import AppArgs
 from deployments.engine import Engine, EngineSettings
 from deployments.metrics import MetricsExport
 from deployments.openai_api.backend import Health, Refusal
+from deployments.pipeline.addresses import ApplicationKey, Node
+from deployments.pipeline.socket_link import SocketLink
+from deployments.pipeline.socket_path import SocketPath
 from deployments.pipeline.transport import DraftPath, HandlePath, InProcessPath
 from deployments.warm_up import warm_up
 
@@ -34,13 +37,19 @@ class Verifier:
 
     # Serve awaits a constructor, which the type system has no word for.
     async def __init__(  # type: ignore[misc]
-        self, args: AppArgs, drafter: DeploymentHandle[Any] | None = None
+        self,
+        args: AppArgs,
+        drafter: DeploymentHandle[Any] | None = None,
+        key: ApplicationKey | None = None,
     ) -> None:
-        """Loads weights and runs a round through every stage. Raises CheckpointError."""
+        """Loads weights and runs a round through every stage. Raises CheckpointError.
+
+        With a key, envelopes travel by sockets.
+        """
         core, projection = await asyncio.to_thread(stages.make_verifier, args)
         self._path: DraftPath | None = None
         if drafter is not None and projection is not None:
-            self._path = await _connect(drafter, projection.fingerprint)
+            self._path = await _connect(drafter, projection.fingerprint, key)
         elif projection is not None:
             self._path = await asyncio.to_thread(_in_process, args)
         await warm_up(core, self._path, args)
@@ -97,9 +106,14 @@ class Verifier:
         }
 
 
-async def _connect(drafter: DeploymentHandle[Any], fingerprint: str) -> HandlePath:
+async def _connect(
+    drafter: DeploymentHandle[Any], fingerprint: str, key: ApplicationKey | None
+) -> DraftPath:
     """Waits for the drafter. Raises CheckpointError when it runs another checkpoint."""
-    path = HandlePath(drafter, fingerprint)
+    by_handle = HandlePath(drafter, fingerprint)
+    path: DraftPath = by_handle
+    if key is not None:
+        path = SocketPath(by_handle, SocketLink(drafter, key, Node.this().node_id))
     try:
         await asyncio.wait_for(path.check(), _DRAFTER_START_S)
     except TimeoutError:

@@ -3,30 +3,38 @@
 An envelope carries a whole batch of rows, so the number of messages in a round does not depend on
 the number of rows. Tensors travel as their bytes with dtype name and shape, never pickled; torch is
 imported only where a tensor is taken apart or put together, so that a process which merely forwards
-envelopes needs no torch.
+envelopes needs no torch. How an envelope becomes frames of a socket is in `pipeline/wire.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from dcoco_core.types import ContextGap, Draft, DraftRequest, Lattice, RowHeader
+from dcoco_core.types import ContextGap, Draft, DraftRequest, Lattice, Round, RowHeader, Verdict
 
 if TYPE_CHECKING:
     import torch
 
-Kind = Literal["draft_request", "lattice", "draft"]
+# "ping" and "done" carry nothing: is the stage there, and: it is finished with what was asked.
+Kind = Literal["draft_request", "lattice", "draft", "round", "release", "ping", "done"]
 
 
 @dataclass(frozen=True, slots=True)
 class RawTensor:
-    """A tensor's bytes in row-major order; `dtype` is torch's name without the prefix."""
+    """A tensor's bytes in row-major order; `dtype` is torch's name without the prefix.
+
+    Memory that is read-only may have other readers; a decoded tensor shares the rest.
+    """
 
     dtype: str
     shape: tuple[int, ...]
-    data: bytes
+    data: bytes | memoryview
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A view of memory cannot travel through a Serve handle.
+        return RawTensor, (self.dtype, self.shape, bytes(self.data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,8 @@ class Envelope:
     headers: tuple[RowHeader, ...]
     tensors: dict[str, RawTensor]
     gaps: tuple[ContextGap, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    request_ids: tuple[str, ...] = ()  # of a release
 
     @property
     def num_bytes(self) -> int:
@@ -44,10 +54,18 @@ class Envelope:
         return sum(len(tensor.data) for tensor in self.tensors.values())
 
 
-def encode(message: DraftRequest | Lattice | Draft) -> Envelope:
+PING = Envelope("ping", (), {})
+DONE = Envelope("done", (), {})
+
+
+def encode(message: DraftRequest | Lattice | Draft | Round) -> Envelope:
     """Any message of the ring as an envelope; `decode_*` of its kind gives it back bit by bit."""
     if isinstance(message, DraftRequest):
         return Envelope("draft_request", message.headers, {"context": _to_raw(message.context)})
+    if isinstance(message, Round):
+        request = message.draft_request
+        raw = {"context": _to_raw(request.context)}
+        return Envelope("round", request.headers, raw, verdicts=message.verdicts)
     if isinstance(message, Lattice):
         tensors = {
             "candidate_ids": message.candidate_ids,
@@ -68,9 +86,15 @@ def encode(message: DraftRequest | Lattice | Draft) -> Envelope:
 
 
 def decode_draft_request(envelope: Envelope) -> DraftRequest:
-    """Raises ValueError for an envelope of another kind, here and in the two below."""
+    """Raises ValueError for an envelope of another kind, here and in the three below."""
     tensors = _tensors(envelope, "draft_request")
     return DraftRequest(envelope.headers, tensors["context"])
+
+
+def decode_round(envelope: Envelope) -> Round:
+    """See decode_draft_request."""
+    tensors = _tensors(envelope, "round")
+    return Round(envelope.verdicts, DraftRequest(envelope.headers, tensors["context"]))
 
 
 def decode_lattice(envelope: Envelope) -> Lattice:
@@ -109,12 +133,12 @@ def _to_raw(tensor: torch.Tensor) -> RawTensor:
     import torch
 
     # Not contiguous(): a view with one element passes for contiguous whatever its stride is, and
-    # view() then refuses it.
+    # view() then refuses it. The copy is also what lets the sender go on writing to its tensor.
     flat = tensor.detach().to("cpu").reshape(-1).clone(memory_format=torch.contiguous_format)
     return RawTensor(
         dtype=str(tensor.dtype).removeprefix("torch."),
         shape=tuple(tensor.shape),
-        data=flat.view(torch.uint8).numpy().tobytes(),
+        data=flat.view(torch.uint8).numpy().data.toreadonly(),
     )
 
 
@@ -131,11 +155,16 @@ def _from_raw(name: str, raw: RawTensor) -> torch.Tensor:
         )
     if not raw.data:
         return torch.empty(raw.shape, dtype=dtype)
-    # A bytearray, because torch warns about (and could write to) memory that is read-only.
-    return torch.frombuffer(bytearray(raw.data), dtype=dtype).reshape(raw.shape)
+    data = memoryview(raw.data)
+    # torch warns about (and could write to) memory that is read-only.
+    flat = torch.frombuffer(bytearray(data) if data.readonly else data, dtype=dtype)
+    # What a socket received may lie at any address; kernels want values at multiples of their size.
+    is_aligned = flat.data_ptr() % dtype.itemsize == 0
+    return (flat if is_aligned else flat.clone()).reshape(raw.shape)
 
 
 def _dtypes() -> tuple[torch.dtype, ...]:
     import torch
 
-    return (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8)
+    floats = (torch.float32, torch.bfloat16, torch.float16)
+    return (*floats, torch.int64, torch.int32, torch.uint8, torch.bool)

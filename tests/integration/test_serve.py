@@ -1,6 +1,6 @@
 """The whole application under real Ray, every stage its own process, around a tiny random model.
 
-One server for all tests: starting Ray costs more than everything done with it. What it leaves
+One server for each transport: starting Ray costs more than everything done with it. What it leaves
 behind when it stops is checked by `running_server`.
 """
 
@@ -29,6 +29,12 @@ from tests.acceptance.server import Server, running_server
 
 MODEL = "tiny"
 NUM_SLOTS, MAX_WAITING = 3, 2
+ABOUT_BLOCKS = {
+    "test_text_equals_plain_decoding_streamed_and_not",
+    "test_seeded_text_equals_plain_decoding_among_others",
+    "test_replies_say_how_they_were_drafted",
+    "test_a_killed_drafter_costs_no_token",
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +42,16 @@ def target_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model.write_target(tmp_path_factory.mktemp("models") / "target")
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each transport has a server; most tests are about what does not depend on it."""
+    if "server" in metafunc.fixturenames:
+        is_about_blocks = metafunc.function.__name__ in ABOUT_BLOCKS
+        transports = ["handle", "socket"] if is_about_blocks else ["handle"]
+        metafunc.parametrize("server", transports, indirect=True, scope="module")
+
+
 @pytest.fixture(scope="module")
-def server(target_folder: Path) -> Iterator[Server]:
+def server(target_folder: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
     root = target_folder.parent
     drafter = tiny_model.write_drafter(root / "drafter", target_folder)
     corrector = tiny_model.write_corrector(root / "corrector", target_folder, drafter)
@@ -51,6 +65,7 @@ def server(target_folder: Path) -> Iterator[Server]:
         "max_waiting": MAX_WAITING,
         "draft_deadline_s": 1.0,
         "numerics": "exact",
+        "transport": request.param,
     }
     config = {
         "proxy_location": "HeadOnly",

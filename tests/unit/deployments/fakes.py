@@ -83,6 +83,8 @@ class FormulaVerifier:
             tokens = self._tokens.get(header.request_id)
             if tokens is None or header.start != len(tokens) - 1:
                 continue
+            if header.generation != self._requests[header.request_id].generation:
+                continue
             self._in_flight.discard(header.request_id)
             proposals = draft.token_ids[row, : header.num_draft_tokens].tolist()
             blocks[header.request_id] = proposals or None

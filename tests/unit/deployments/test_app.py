@@ -9,6 +9,7 @@ from ray.serve import Application
 
 from deployments.app import build
 from deployments.config import AppArgs
+from deployments.pipeline.addresses import ApplicationKey
 from tests import tiny_model
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -68,6 +69,22 @@ def test_what_holds_requests_drains_longer_than_the_longest(folders: tuple[Path,
     found = deployments_of(build(args))
     for name in ("Router", "Verifier"):
         assert found[name]._deployment_config.graceful_shutdown_timeout_s > 77
+
+
+def keys_of(app: Application) -> list[ApplicationKey]:
+    bound = deployments_of(app).values()
+    return [arg for d in bound for arg in d.init_args if isinstance(arg, ApplicationKey)]
+
+
+def test_replicas_share_a_key_that_no_other_application_has(folders: tuple[Path, Path]) -> None:
+    target, drafter = folders
+    args = AppArgs(target=str(target), drafter=str(drafter))
+    assert keys_of(build(args)) == []
+    args = args.model_copy(update={"transport": "socket"})
+    keys, others = keys_of(build(args)), keys_of(build(args))
+    assert len(keys) == 3
+    assert len(set(keys)) == len(set(others)) == 1
+    assert keys[0] != others[0]
 
 
 def test_deployments_are_bound_in_one_place() -> None:

@@ -110,6 +110,7 @@ def test_the_host_must_be_chosen(config: Any) -> None:
     [
         ((*APPLICATION, "args"), "max_slots", 0, "applications[0].args.max_slots: "),
         ((*APPLICATION, "args"), "numerics", "exakt", "'fast' or 'exact'"),
+        ((*APPLICATION, "args"), "transport", "sockets", "'handle' or 'socket'"),
         ((*APPLICATION, "args"), "default_corrector", "dcoco", "unknown default_corrector"),
         ((*APPLICATION, "args"), "draft_deadline_s", float("inf"), "finite"),
         ((*APPLICATION, "args"), "max_slots", True, "applications[0].args.max_slots: "),
@@ -178,6 +179,13 @@ def test_the_command_says_what_is_wrong_and_fails(tmp_path: Path, config: Any) -
 def test_unknown_arguments_are_named_by_the_model_itself() -> None:
     with pytest.raises(ValidationError, match=r"unknown key 'max_slot'. Did you mean 'max_slots'"):
         AppArgs.model_validate({"max_slot": 4})
+
+
+@pytest.mark.parametrize("rest", [{}, {"drafter": "weights/d", "topology": "colocated"}])
+def test_sockets_need_processes_to_connect(rest: dict[str, str]) -> None:
+    with pytest.raises(ValidationError, match="transport 'socket' needs a Drafter deployment"):
+        AppArgs.model_validate({"transport": "socket", **rest})
+    AppArgs.model_validate({"transport": "socket", "drafter": "weights/d"})
 
 
 def test_arguments_cannot_be_changed() -> None:

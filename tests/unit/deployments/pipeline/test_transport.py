@@ -11,7 +11,7 @@ import torch
 from dcoco_core.correctors.none import NoneCorrector
 from dcoco_core.errors import CheckpointError
 from dcoco_core.types import Draft, DraftRequest, Lattice
-from deployments.pipeline.corrector_path import CorrectorHandlePath
+from deployments.pipeline.corrector_path import CorrectorPath
 from deployments.pipeline.envelope import Envelope, decode_draft, decode_lattice, encode
 from deployments.pipeline.transport import HandlePath, InProcessPath
 from tests.unit.deployments.pipeline import lattices
@@ -119,7 +119,7 @@ class CorrectorReplica:
 
 async def test_without_a_corrector_the_top_candidates_are_the_draft() -> None:
     replica = CorrectorReplica()
-    path = CorrectorHandlePath(FakeHandle(replica), deadline_s=1.0)  # type: ignore[arg-type]
+    path = CorrectorPath(FakeHandle(replica), deadline_s=1.0)  # type: ignore[arg-type]
     lattice = lattices.lattice()
     corrected = decode_draft(await path.correct(lattice))
     assert torch.equal(corrected.token_ids, lattice.candidate_ids[..., 1])
