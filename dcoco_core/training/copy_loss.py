@@ -1,6 +1,6 @@
 """Teaches some heads to look where the text has said the same before.
 
-Half of what a drafter can know of names, code and repeating answers stands in the context already:
+Much of what a drafter can know of names, code and repeating answers stands in the context already:
 after a token that occurred before, what followed it then is likely to follow now. A small drafter
 does not find this by itself (docs/log.md), since a head must match the token before the proposal
 with the tokens of context rows before its values are worth anything. So the attention of one group
