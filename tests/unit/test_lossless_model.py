@@ -20,8 +20,8 @@ CORRECTORS = trained_correctors()
 BLOCKS = [
     ("none", 1),
     *((corrector, size) for corrector in ("none", "dcoco") for size in (4, 8, 16)),
-    *((corrector, 8) for corrector in CORRECTORS if corrector not in ("none", "dcoco")),
 ]
+OTHERS = [(corrector, 8) for corrector in CORRECTORS if corrector not in ("none", "dcoco")]
 PROMPTS = own_prompts(evaluation=True)[:8]
 NUM_TOKENS = 48
 
@@ -45,7 +45,7 @@ def exact() -> Reference:
     return Reference("exact")
 
 
-@pytest.mark.parametrize(("corrector", "block_size"), BLOCKS)
+@pytest.mark.parametrize(("corrector", "block_size"), [*BLOCKS, *OTHERS])
 def test_mixed_batches_with_exact_numerics(
     exact: Reference, corrector: str, block_size: int
 ) -> None:
