@@ -33,3 +33,9 @@ def require_map(path: Path, d2t: torch.Tensor, vocab_size: int) -> None:
     rising = bool((ids[1:] > ids[:-1]).all())
     if not rising or int(ids[0]) < 0 or int(ids[-1]) >= vocab_size:
         raise CheckpointError(f"{path}: d2t does not map into the target's vocabulary")
+
+
+def require_size(path: Path, draft_vocab_size: int, vocab_size: int) -> None:
+    """Raises CheckpointError if the draft vocabulary of `path` is larger than the target's."""
+    if draft_vocab_size > vocab_size:
+        raise CheckpointError(f"{path}: draft_vocab_size is more than {vocab_size}")

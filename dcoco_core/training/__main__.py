@@ -75,7 +75,7 @@ def generate(
 
 @app.command()
 def prepare(
-    answers: Annotated[Path, typer.Option(help="jsonl or jsonl.gz from `generate`")],
+    answers: Annotated[Path, typer.Option(help="jsonl or jsonl.gz, made elsewhere")],
     out: Annotated[Path, typer.Option(help="folder for the shards; what it holds is kept")],
     target: Target = DEFAULT_TARGET,
     target_layer_ids: TapIds = None,
@@ -108,7 +108,7 @@ def prepare(
 
 @app.command()
 def drafter(
-    shards: Annotated[Path, typer.Option(help="folder from `prepare`")],
+    shards: Annotated[Path, typer.Option(help="folder from `generate`")],
     out: Annotated[Path, typer.Option(help="the run's folder; an unfinished run there goes on")],
     target: Target = DEFAULT_TARGET,
     minutes: Annotated[

@@ -12,7 +12,7 @@ from dcoco_core.target.folder import DEFAULT_TARGET, resolve_target
 
 def corrector_command(  # noqa: PLR0913 - an option of a command is a parameter
     drafter: Annotated[Path, typer.Option(help="the frozen drafter's checkpoint")],
-    shards: Annotated[Path, typer.Option(help="folder from `prepare`")],
+    shards: Annotated[Path, typer.Option(help="folder from `generate`")],
     out: Annotated[Path, typer.Option(help="the run's folder; an unfinished run there goes on")],
     name: Annotated[str, typer.Option(help="which corrector")] = "dcoco",
     target: Annotated[

@@ -18,7 +18,7 @@ class RecordingTarget:
 
     Args:
         target: what computes.
-        tap_layer_ids: blocks whose outputs are kept, whatever taps the caller asks for.
+        tap_layer_ids: blocks whose outputs are kept; the caller itself may ask for none.
     """
 
     def __init__(self, target: TargetModel, tap_layer_ids: tuple[int, ...]) -> None:

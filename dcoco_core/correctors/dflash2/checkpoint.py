@@ -18,8 +18,7 @@ from dcoco_core.correctors.checkpoint import (
 )
 from dcoco_core.correctors.dflash2.corrector import SelectorCorrector
 from dcoco_core.correctors.dflash2.selector import CandidateSelector, SelectorConfig
-from dcoco_core.correctors.draft_vocabulary import require_map
-from dcoco_core.errors import CheckpointError
+from dcoco_core.correctors.draft_vocabulary import require_map, require_size
 
 ARCHITECTURE = "DFlash2CandidateSelector"
 
@@ -41,8 +40,7 @@ def load_selector(
     config = read_config(folder, ARCHITECTURE, SelectorConfig, embedding, drafter_fingerprint)
     path = folder / CONFIG_FILE
     require_equal(path, "vocab_size", config.vocab_size, embedding.shape[0])
-    if config.draft_vocab_size > config.vocab_size:
-        raise CheckpointError(f"{path}: draft_vocab_size is more than {config.vocab_size}")
+    require_size(path, config.draft_vocab_size, config.vocab_size)
     selector = CandidateSelector(config)
     load_parameters(selector, folder)
     if config.is_reduced:

@@ -18,8 +18,7 @@ from dcoco_core.correctors.checkpoint import (
 )
 from dcoco_core.correctors.domino.corrector import DominoCorrector
 from dcoco_core.correctors.domino.head import DominoConfig, DominoHead
-from dcoco_core.correctors.draft_vocabulary import require_map
-from dcoco_core.errors import CheckpointError
+from dcoco_core.correctors.draft_vocabulary import require_map, require_size
 
 ARCHITECTURE = "DominoHead"
 
@@ -42,8 +41,7 @@ def load_domino(
     path = folder / CONFIG_FILE
     sizes = (config.vocab_size, config.hidden_size)
     require_equal(path, "(vocab_size, hidden_size)", sizes, tuple(embedding.shape))
-    if config.draft_vocab_size > config.vocab_size:
-        raise CheckpointError(f"{path}: draft_vocab_size is more than {config.vocab_size}")
+    require_size(path, config.draft_vocab_size, config.vocab_size)
     head = DominoHead(config)
     load_parameters(head, folder)
     if config.is_reduced:

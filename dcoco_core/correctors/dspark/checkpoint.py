@@ -16,10 +16,9 @@ from dcoco_core.correctors.checkpoint import (
     require_equal,
     save_checkpoint,
 )
-from dcoco_core.correctors.draft_vocabulary import require_map
+from dcoco_core.correctors.draft_vocabulary import require_map, require_size
 from dcoco_core.correctors.dspark.corrector import DSparkCorrector
 from dcoco_core.correctors.dspark.heads import DSparkConfig, DSparkHeads
-from dcoco_core.errors import CheckpointError
 
 ARCHITECTURE = "DSparkHeads"
 
@@ -49,8 +48,7 @@ def load_dspark(
     require_equal(path, "markov_head_type", config.markov_head_type, head_type)
     sizes = (config.vocab_size, config.hidden_size)
     require_equal(path, "(vocab_size, hidden_size)", sizes, tuple(embedding.shape))
-    if config.draft_vocab_size > config.vocab_size:
-        raise CheckpointError(f"{path}: draft_vocab_size is more than {config.vocab_size}")
+    require_size(path, config.draft_vocab_size, config.vocab_size)
     heads = DSparkHeads(config)
     load_parameters(heads, folder)
     if config.is_reduced:
