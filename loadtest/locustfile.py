@@ -99,7 +99,6 @@ class ChatUser(FastHttpUser):
     """One client."""
 
     network_timeout = 600.0
-    wait_time = staticmethod(lambda *_: 0)
 
     def on_start(self) -> None:
         self.refusals = 0
