@@ -1,12 +1,18 @@
-"""Building drafts without a corrector: none at all, plain rows, and several batches as one."""
+"""Building drafts without a corrector: none at all, plain rows, and several batches as one.
+
+In a process without torch the same on arrays (dcoco_core/arrays.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-
+from dcoco_core import arrays
 from dcoco_core.types import Draft, RowHeader
+
+if TYPE_CHECKING:
+    import torch
 
 
 def plain_draft(headers: Sequence[RowHeader] = ()) -> Draft:
@@ -14,6 +20,10 @@ def plain_draft(headers: Sequence[RowHeader] = ()) -> Draft:
 
     This is also how a lost drafter or corrector costs speed and not answers.
     """
+    if not arrays.is_torch_loaded():
+        return arrays.plain_draft(headers)
+    import torch
+
     return Draft(tuple(headers), torch.empty((len(headers), 0), dtype=torch.int64))
 
 
@@ -23,6 +33,10 @@ def merge_drafts(drafts: Sequence[Draft]) -> Draft:
         return plain_draft()
     if len(drafts) == 1:
         return drafts[0]
+    if any(arrays.as_array(draft.token_ids) is not None for draft in drafts):
+        return arrays.merge_drafts(drafts)
+    import torch
+
     num_positions = max(draft.token_ids.shape[1] for draft in drafts)
     probs = candidates = None
     if any(draft.draft_probs is not None for draft in drafts):
@@ -41,6 +55,8 @@ def merge_drafts(drafts: Sequence[Draft]) -> Draft:
 
 def _pad(table: torch.Tensor, num_positions: int) -> torch.Tensor:
     """[R, S, ...] to [R, num_positions, ...] with zeros."""
+    import torch
+
     missing = num_positions - table.shape[1]
     if missing == 0:
         return table
@@ -50,6 +66,8 @@ def _pad(table: torch.Tensor, num_positions: int) -> torch.Tensor:
 
 def _with_probs(draft: Draft, width: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The draft's candidates and probabilities at K = width; one-hot where it has none."""
+    import torch
+
     if draft.candidate_ids is None or draft.draft_probs is None:
         ids, probs = draft.token_ids[..., None], torch.ones_like(draft.token_ids[..., None]).float()
     else:

@@ -9,12 +9,15 @@ from pathlib import Path
 from dcoco_core.correctors.catalog import CORRECTORS
 from dcoco_core.drafters.dflash.config import DFlashConfig
 from dcoco_core.drafters.fingerprint import fingerprint_checkpoint
+from dcoco_core.emulation.acceptance import PUBLISHED
+from dcoco_core.emulation.profile import find_profile
 from dcoco_core.errors import CheckpointError, ConfigError
 from dcoco_core.registry import unknown_name
 from dcoco_core.target.folder import read_json, resolve_target
 from dcoco_core.types import Speculation
-from deployments.config import AppArgs
-from deployments.openai_api.backend import ModelFacts
+from deployments.config import AppArgs, EmulationArgs
+from deployments.emulated_stages import EmulatedStages
+from deployments.openai_api.backend import EmulationFacts, ModelFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ def check(args: AppArgs) -> Checked:
             context than target or drafter have.
     """
     target_folder = resolve_target(args.target).absolute()
+    emulation = None if args.emulation is None else _emulation(args.emulation)
     drafter = None if args.drafter is None else _folder(args.drafter, "drafter")
     correctors = {
         name: None if folder is None else str(_folder(folder, f"correctors.{name}"))
@@ -48,6 +52,14 @@ def check(args: AppArgs) -> Checked:
         _check_belonging(drafter, correctors)
     _check_length(args.max_model_len, target_folder, config)
     most = 0 if config is None else config.max_draft_tokens
+    facts_of_emulation = None
+    if emulation is not None:
+        stages = EmulatedStages(args, emulation)
+        stages.check()
+        most = stages.profile.max_draft_tokens
+        facts_of_emulation = EmulationFacts(
+            stages.profile.name, emulation.time_scale, stages.acceptance.label
+        )
     wanted = most if args.num_draft_tokens is None else args.num_draft_tokens
     if wanted > most:
         raise ConfigError(
@@ -60,6 +72,7 @@ def check(args: AppArgs) -> Checked:
         "drafter": None if drafter is None else str(drafter),
         "correctors": correctors,
         "num_draft_tokens": wanted,
+        "emulation": emulation,
     }
     facts = ModelFacts(
         served_name=served_name,
@@ -67,8 +80,19 @@ def check(args: AppArgs) -> Checked:
         default_speculation=Speculation(wanted, args.default_corrector),
         max_num_draft_tokens=most,
         correctors=tuple(correctors),
+        emulation=facts_of_emulation,
     )
     return Checked(args.model_copy(update=update), facts, target_folder)
+
+
+def _emulation(args: EmulationArgs) -> EmulationArgs:
+    """With absolute paths."""
+    update: dict[str, str] = {"profile": str(find_profile(args.profile).absolute())}
+    if args.acceptance != PUBLISHED:
+        update["acceptance"] = str(Path(args.acceptance).absolute())
+    if args.tape is not None:
+        update["tape"] = str(Path(args.tape).absolute())
+    return args.model_copy(update=update)
 
 
 def _check_length(max_model_len: int, target_folder: Path, drafter: DFlashConfig | None) -> None:

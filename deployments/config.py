@@ -29,6 +29,37 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Threads = Annotated[int, Field(ge=1, le=256)]
 
 
+class EmulationArgs(BaseModel):
+    """Stages that keep the protocol and take modelled times, in place of real ones."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    profile: str = Field(
+        description="What the stages cost: a name in configs/emulated/profiles, or a .yaml file."
+    )
+    acceptance: str = Field(
+        default="published",
+        description="How much of a draft is right: 'published', or a JSON file of recorded counts.",
+    )
+    tape: str | None = Field(
+        default=None,
+        description="What the target says: a JSON file of recorded tokens. Without it, random.",
+    )
+    time_scale: float = Field(
+        default=1.0,
+        gt=0,
+        le=1000,
+        description="Stretches every modelled time, for machines that cannot keep up. Rates at the "
+        "profile's own pace are what a client measures times this.",
+    )
+    seed: int = Field(default=0, description="Of the random tape.")
+    corrector_loop: Literal["captured", "uncaptured"] | None = Field(
+        default=None,
+        description="How sequential correctors go over a block: as one captured graph, or with "
+        "launches of their own for every position. Without it, the best that the profile has.",
+    )
+
+
 class AppArgs(BaseModel):
     """`args` of the application `deployments.app:build`."""
 
@@ -134,6 +165,12 @@ class AppArgs(BaseModel):
         "request's slot is freed although nobody said that it had ended.",
     )
 
+    emulation: EmulationArgs | None = Field(
+        default=None,
+        description="Replaces target, drafter and correctors by emulated ones. The target is then "
+        "read for its tokenizer only, and correctors have no folders.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _name_unknown_keys(cls, data: Any) -> Any:
@@ -148,7 +185,12 @@ class AppArgs(BaseModel):
         if self.default_corrector not in self.correctors:
             name = unknown_name("default_corrector", self.default_corrector, [*self.correctors])
             raise ValueError(name)
-        if self.drafter is None and self.num_draft_tokens:
+        if self.emulation is not None:
+            folders = [name for name, folder in self.correctors.items() if folder is not None]
+            if self.drafter is not None or folders:
+                place = "drafter" if self.drafter is not None else f"correctors.{folders[0]}"
+                raise ValueError(f"{place} must be null with emulation: nothing is loaded from it")
+        if not self.has_drafter and self.num_draft_tokens:
             raise ValueError("num_draft_tokens needs a drafter; set drafter or leave it out")
         if self.transport == "socket" and "Drafter" not in self.deployments:
             raise ValueError(
@@ -158,9 +200,14 @@ class AppArgs(BaseModel):
         return self
 
     @property
+    def has_drafter(self) -> bool:
+        """Whether requests can be drafted."""
+        return self.drafter is not None or self.emulation is not None
+
+    @property
     def deployments(self) -> tuple[str, ...]:
         """The deployments that these arguments make."""
-        return DEPLOYMENTS["colocated" if self.drafter is None else self.topology]
+        return DEPLOYMENTS[self.topology if self.has_drafter else "colocated"]
 
 
 def unknown_keys(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-from deployments import stages
 from deployments.config import AppArgs
 from deployments.pipeline.addresses import Address, ApplicationKey, Node
 from deployments.pipeline.envelope import Envelope, decode_lattice, encode
 from deployments.pipeline.socket_server import SocketServer
+from deployments.stages import stages_of
 
 
 class Corrector:
@@ -20,8 +20,7 @@ class Corrector:
         self, args: AppArgs, key: ApplicationKey | None = None
     ) -> None:
         """Loads weights. With a key, lattices come by sockets. Raises CheckpointError."""
-        tables = await asyncio.to_thread(stages.tables_of, args)
-        self._core = await asyncio.to_thread(stages.make_correctors, args, tables)
+        self._core = await asyncio.to_thread(lambda: stages_of(args).correctors())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="corrector")
         self._server = None if key is None else SocketServer(self.correct, key, Node.this())
 

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from deployments import stages
 from deployments.config import AppArgs
 from deployments.pipeline.addresses import Address, ApplicationKey, Node
 from deployments.pipeline.corrector_path import CorrectorPath
 from deployments.pipeline.envelope import DONE, Envelope, decode_draft_request, encode
 from deployments.pipeline.socket_link import SocketLink
 from deployments.pipeline.socket_server import SocketServer
+from deployments.stages import stages_of
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -39,16 +39,17 @@ class Drafter:
         self._lease_timeout_s = args.lease_timeout_s
         self._last_round_s: dict[str, float] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="drafter")
-        tables = await asyncio.to_thread(stages.tables_of, args)
+        stages = await asyncio.to_thread(stages_of, args)
         self._remote = self._local = None
         if corrector is not None:
             link = None if key is None else SocketLink(corrector, key, Node.this().node_id)
             self._remote = CorrectorPath(corrector, args.draft_deadline_s / 2, link)
             num_candidates = await self._remote.check()
         else:
-            self._local = await asyncio.to_thread(stages.make_correctors, args, tables)
+            self._local = await asyncio.to_thread(stages.correctors)
             num_candidates = self._local.num_candidates
-        self._core = await asyncio.to_thread(stages.make_drafter, args, tables, num_candidates)
+        self._loaded = await asyncio.to_thread(stages.drafter, num_candidates)
+        self._core = self._loaded.core
         self._server = None if key is None else SocketServer(self._answer, key, Node.this())
 
     async def socket_address(self, node_id: str) -> Address:
@@ -75,7 +76,7 @@ class Drafter:
 
     async def fingerprint(self) -> str:
         """Identifies the checkpoint that drafts here."""
-        return self._core.fingerprint
+        return self._loaded.fingerprint
 
     async def health(self) -> dict[str, str]:
         """The states of this stage and the next."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from dcoco_core.errors import CapacityError, RequestError
 from dcoco_core.types import Request, Verdict
-from deployments import stages
 from deployments.announce import announce
 from deployments.config import AppArgs
+from deployments.cpu import cpu_use
 from deployments.engine import Engine, EngineSettings
 from deployments.metrics import MetricsExport
 from deployments.openai_api.backend import Health, Refusal
@@ -21,10 +21,13 @@ from deployments.pipeline.addresses import ApplicationKey, Node
 from deployments.pipeline.socket_link import SocketLink
 from deployments.pipeline.socket_path import SocketPath
 from deployments.pipeline.transport import DraftPath, HandlePath, InProcessPath
+from deployments.stages import stages_of
 from deployments.warm_up import warm_up
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
+
+    from deployments.loaded import Stages
 
 logger = logging.getLogger("ray.serve")
 
@@ -46,20 +49,21 @@ class Verifier:
 
         With a key, envelopes travel by sockets.
         """
-        core, projection = await asyncio.to_thread(stages.make_verifier, args)
+        stages = await asyncio.to_thread(stages_of, args)
+        self._loaded = loaded = await asyncio.to_thread(stages.verifier)
         self._path: DraftPath | None = None
-        if drafter is not None and projection is not None:
-            self._path = await _connect(drafter, projection.fingerprint, key)
-        elif projection is not None:
-            self._path = await asyncio.to_thread(_in_process, args)
-        await warm_up(core, self._path, args)
-        if core.cache_bytes is not None:
+        if drafter is not None and loaded.fingerprint is not None:
+            self._path = await _connect(drafter, loaded.fingerprint, key)
+        elif loaded.fingerprint is not None:
+            self._path = await asyncio.to_thread(_in_process, stages)
+        await warm_up(loaded.core, self._path, args)
+        if loaded.cache_bytes is not None:
             logger.info(
                 "caches of %d slots x %d tokens: %.0f MiB when full",
-                *(args.max_slots, args.max_model_len, core.cache_bytes / 2**20),
+                *(args.max_slots, args.max_model_len, loaded.cache_bytes / 2**20),
             )
         settings = EngineSettings(args.max_waiting, args.draft_deadline_s, args.lease_timeout_s)
-        self._engine = Engine(core, self._path, settings)
+        self._engine = Engine(loaded.core, self._path, settings)
         self._metrics = MetricsExport("dcoco")
         self._announcement = asyncio.create_task(announce(args))
 
@@ -83,7 +87,7 @@ class Verifier:
                     states |= await asyncio.wait_for(self._path.check(), _CHECK_S)
             except Exception as error:
                 logger.debug("the drafter does not answer: %r", error)
-        return Health(is_ready=True, stages=states)
+        return Health(True, states, cpu=cpu_use(), device=self._loaded.device_use())
 
     async def counts(self) -> dict[str, int]:
         """Totals since the start and present numbers."""
@@ -121,7 +125,6 @@ async def _connect(
     return path
 
 
-def _in_process(args: AppArgs) -> InProcessPath:
-    tables = stages.tables_of(args)
-    corrector = stages.make_correctors(args, tables)
-    return InProcessPath(stages.make_drafter(args, tables, corrector.num_candidates), corrector)
+def _in_process(stages: Stages) -> InProcessPath:
+    corrector = stages.correctors()
+    return InProcessPath(stages.drafter(corrector.num_candidates).core, corrector)

@@ -8,18 +8,12 @@ from typing import Annotated
 
 import typer
 
-from dcoco_core.emulation.acceptance import (
-    AcceptanceSource,
-    published_acceptance,
-    recorded_acceptance,
-)
+from dcoco_core.emulation.acceptance import load_acceptance
 from dcoco_core.emulation.bound import best_plan
 from dcoco_core.emulation.fit import DRAFT_SHARES, fit_published, profile_of
-from dcoco_core.emulation.profile import Loop, dump_profile, load_profile
-from dcoco_core.errors import ConfigError, DcocoError
-from dcoco_core.registry import unknown_name
+from dcoco_core.emulation.profile import PROFILES, Loop, dump_profile, find_profile, load_profile
+from dcoco_core.errors import DcocoError
 
-PROFILES = Path("configs/emulated/profiles")
 _MADE_BY = "Written by `python -m dcoco_core.emulation fit`; change the fit, not this file."
 
 app = typer.Typer(help="Profiles of emulated accelerators.", no_args_is_help=True)
@@ -66,7 +60,7 @@ def bound(
     clients: Annotated[str, typer.Option(help="comma-separated")] = "1,4,8,16,32,64,128",
 ) -> None:
     """Print the best plan at every load, from the profile alone: emulated, not measured."""
-    modelled, source = load_profile(_path(profile)), _source(acceptance)
+    modelled, source = load_profile(find_profile(profile)), load_acceptance(acceptance)
     loads = _loads(clients)
     best = [best_plan(modelled, source, num_clients, corrector, loop) for num_clients in loads]
     typer.echo(f"{modelled.name}, {corrector}: modelled, not measured")
@@ -79,22 +73,6 @@ def bound(
             f"  {num_clients:7}  {row.plan.num_draft_tokens:9}  {row.plan.num_groups:6}"
             f"  {row.tokens_per_s:8.0f}  {row.tokens_per_s / row.plain_tokens_per_s:7.2f}"
         )
-
-
-def _path(profile: str) -> Path:
-    """A file as it is; a name in the folder. Raises ConfigError for a name nothing has."""
-    if profile.endswith(".yaml"):
-        return Path(profile)
-    names = [path.stem for path in PROFILES.glob("*.yaml")]
-    if profile not in names:
-        raise ConfigError(unknown_name(f"profile in {PROFILES}", profile, names))
-    return PROFILES / f"{profile}.yaml"
-
-
-def _source(acceptance: str) -> AcceptanceSource:
-    if acceptance == "published":
-        return published_acceptance()
-    return recorded_acceptance(Path(acceptance))
 
 
 def _loads(clients: str) -> list[int]:

@@ -18,6 +18,7 @@ from dcoco_core.planning.acceptance import survival_of
 from dcoco_core.registry import unknown_name
 
 FORMAT = "dcoco-acceptance-1"
+PUBLISHED = "published"
 _DRAWS = 16  # of 32 bits: what one digest holds
 
 # DCOCO publishes no acceptance lengths; LiLiCorr is the closest relative that does.
@@ -66,6 +67,11 @@ class AcceptanceSource:
         return len(rates)
 
 
+def load_acceptance(name: str) -> AcceptanceSource:
+    """ "published", or a file of recorded counts. Raises ConfigError for one that is not right."""
+    return published_acceptance() if name == PUBLISHED else recorded_acceptance(Path(name))
+
+
 def published_acceptance() -> AcceptanceSource:
     """Qwen3-8B on MATH-500 at temperature 0, each corrector's length as one constant rate."""
     origin = "acceptance length {:g} with 15 proposals, arXiv 2608.20530, as a constant rate"
@@ -80,7 +86,7 @@ def published_acceptance() -> AcceptanceSource:
         name: (published.constant_rate(length, num_places),) * num_places
         for name, length in lengths.items()
     }
-    return AcceptanceSource("published", rates, origins)
+    return AcceptanceSource(PUBLISHED, rates, origins)
 
 
 class _Counts(BaseModel):

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dcoco_core.arrays import as_tensor
 from dcoco_core.emulation.acceptance import AcceptanceSource
-from dcoco_core.emulation.arrays import as_tensor
 from dcoco_core.emulation.device import Device
 from dcoco_core.emulation.proposals import proposals
 from dcoco_core.emulation.tape import AnswerTape

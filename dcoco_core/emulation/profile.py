@@ -13,6 +13,8 @@ from dcoco_core.planning.costs import StageCost
 from dcoco_core.planning.rounds import RoundCosts
 from dcoco_core.registry import unknown_name
 
+PROFILES = Path("configs/emulated/profiles")
+
 # A block of 128 rows and 16 tokens each is far from every overflow; a typo in a unit is not.
 _MAX_MS = 60_000.0
 
@@ -102,6 +104,20 @@ class Profile(_Strict):
             self.corrector(corrector, loop).stage_cost,
             self.hops_ms / 1e3,
         )
+
+
+def find_profile(name: str) -> Path:
+    """A file (`*.yaml`) as it is, or the one of that name in PROFILES.
+
+    Raises:
+        ConfigError: no profile has that name.
+    """
+    if name.endswith(".yaml"):
+        return Path(name)
+    names = [path.stem for path in PROFILES.glob("*.yaml")]
+    if name not in names:
+        raise ConfigError(unknown_name(f"profile in {PROFILES}", name, names))
+    return PROFILES / f"{name}.yaml"
 
 
 def load_profile(path: Path) -> Profile:

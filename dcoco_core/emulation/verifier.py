@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dcoco_core.emulation.arrays import as_tensor
+from dcoco_core.arrays import as_tensor
 from dcoco_core.emulation.device import Device
 from dcoco_core.emulation.tape import AnswerTape
 from dcoco_core.errors import CapacityError, RequestError

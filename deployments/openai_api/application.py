@@ -74,10 +74,13 @@ def create_app(
         state = await _health(backend)
         # Stricter than "answers requests": a lost drafter costs speed only, and shows here.
         is_ready = state.is_ready and set(state.stages.values()) <= {"ready"}
-        return JSONResponse(
-            {"status": "ready" if is_ready else "unavailable", "stages": dict(state.stages)},
-            status_code=200 if is_ready else 503,
-        )
+        status = "ready" if is_ready else "unavailable"
+        body: dict[str, Any] = {"status": status, "stages": dict(state.stages)}
+        if state.cpu:
+            body["cpu"] = dict(state.cpu)
+        if facts.emulation is not None:
+            body |= facts.emulation.as_json() | {"device": dict(state.device)}
+        return JSONResponse(body, status_code=200 if is_ready else 503)
 
     _add_error_handlers(app, settings)
     return app

@@ -41,7 +41,7 @@ class Completions:
         request_id = f"{choice.id_prefix}-{uuid4().hex}"
         core = to_request(params, prompt, self._facts, self._tokenizer.eos_token_ids, request_id)
         generation = Generation(core, self._backend, self._tokenizer.raw, params.stop)
-        reply = Reply(generation, choice, self._facts.served_name, int(time.time()))
+        reply = Reply(generation, choice, self._facts, int(time.time()))
         headers = {"X-Request-Id": request_id}
         if not params.stream:
             body = await unless_gone(request, self._whole(reply))

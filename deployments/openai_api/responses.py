@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from deployments.openai_api.backend import ModelFacts
 from deployments.openai_api.generation import Generation
 
 Json = dict[str, Any]
@@ -87,7 +88,7 @@ class Reply:
 
     generation: Generation
     choice: Choice
-    model: str
+    facts: ModelFacts
     created: int  # seconds since the epoch
 
     def whole(self, text: str) -> Json:
@@ -133,6 +134,7 @@ class Reply:
         """
         generation = self.generation
         speculation = generation.request.speculation
+        emulation = self.facts.emulation
         first_token_s = generation.first_token_s or 0.0
         return {
             "speculative_decoding": generation.record.summary(),
@@ -140,6 +142,7 @@ class Reply:
                 "enabled": speculation.num_draft_tokens > 0,
                 "num_draft_tokens": speculation.num_draft_tokens,
                 "corrector": speculation.corrector,
+                **({} if emulation is None else emulation.as_json()),
             },
             "num_rounds": generation.num_rounds,
             "time_to_first_token_ms": round(1e3 * first_token_s, 3),
@@ -151,7 +154,7 @@ class Reply:
             "id": self.generation.request.request_id,
             "object": kind,
             "created": self.created,
-            "model": self.model,
+            "model": self.facts.served_name,
         }
 
     def _chunk(self, choices: list[Json]) -> Json:

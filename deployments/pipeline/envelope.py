@@ -1,9 +1,10 @@
 """Messages between stages as plain values: header fields, and tensors as raw bytes.
 
 An envelope carries a whole batch of rows, so the number of messages in a round does not depend on
-the number of rows. Tensors travel as their bytes with dtype name and shape, never pickled; torch is
-imported only where a tensor is taken apart or put together, so that a process which merely forwards
-envelopes needs no torch. How an envelope becomes frames of a socket is in `pipeline/wire.py`.
+the number of rows. Tensors travel as their bytes with dtype name and shape, never pickled. A
+process that has not loaded torch gets NumPy arrays out of them (dcoco_core/arrays.py), so those
+that forward or emulate need none. How an envelope becomes frames of a socket is in
+`pipeline/wire.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
+from dcoco_core.arrays import as_array, as_tensor, is_torch_loaded
 from dcoco_core.types import ContextGap, Draft, DraftRequest, Lattice, Round, RowHeader, Verdict
 
 if TYPE_CHECKING:
@@ -53,6 +58,9 @@ class Envelope:
         """Bytes of tensor payload."""
         return sum(len(tensor.data) for tensor in self.tensors.values())
 
+
+# What NumPy has of the types that tensors travel in.
+_ARRAY_DTYPES = ("bool", "float16", "float32", "int32", "int64", "uint8")
 
 PING = Envelope("ping", (), {})
 DONE = Envelope("done", (), {})
@@ -130,6 +138,11 @@ def _tensors(envelope: Envelope, kind: Kind) -> dict[str, torch.Tensor]:
 
 
 def _to_raw(tensor: torch.Tensor) -> RawTensor:
+    array = as_array(tensor)
+    if array is not None:
+        own = np.array(array, order="C")  # the sender may go on writing to its array
+        data = own.reshape(-1).view(np.uint8).data.toreadonly()
+        return RawTensor(str(array.dtype), tuple(array.shape), data)
     import torch
 
     # Not contiguous(): a view with one element passes for contiguous whatever its stride is, and
@@ -143,16 +156,15 @@ def _to_raw(tensor: torch.Tensor) -> RawTensor:
 
 
 def _from_raw(name: str, raw: RawTensor) -> torch.Tensor:
+    if not is_torch_loaded():
+        return as_tensor(_to_array(name, raw))
     import torch
 
     dtypes = {str(dtype).removeprefix("torch."): dtype for dtype in _dtypes()}
     if raw.dtype not in dtypes:
         raise ValueError(f"tensor {name!r}: dtype {raw.dtype!r} is none of {sorted(dtypes)}")
     dtype = dtypes[raw.dtype]
-    if len(raw.data) != prod(raw.shape) * dtype.itemsize:
-        raise ValueError(
-            f"tensor {name!r}: {len(raw.data)} bytes do not make {raw.dtype} {raw.shape}"
-        )
+    _check_size(name, raw, dtype.itemsize)
     if not raw.data:
         return torch.empty(raw.shape, dtype=dtype)
     data = memoryview(raw.data)
@@ -161,6 +173,21 @@ def _from_raw(name: str, raw: RawTensor) -> torch.Tensor:
     # What a socket received may lie at any address; kernels want values at multiples of their size.
     is_aligned = flat.data_ptr() % dtype.itemsize == 0
     return (flat if is_aligned else flat.clone()).reshape(raw.shape)
+
+
+def _to_array(name: str, raw: RawTensor) -> npt.NDArray[Any]:
+    if raw.dtype not in _ARRAY_DTYPES:
+        raise ValueError(f"array {name!r}: dtype {raw.dtype!r} is none of {_ARRAY_DTYPES}")
+    dtype = np.dtype(raw.dtype)
+    _check_size(name, raw, dtype.itemsize)
+    return np.frombuffer(raw.data, dtype=dtype).reshape(raw.shape)
+
+
+def _check_size(name: str, raw: RawTensor, item_bytes: int) -> None:
+    if len(raw.data) != prod(raw.shape) * item_bytes:
+        raise ValueError(
+            f"tensor {name!r}: {len(raw.data)} bytes do not make {raw.dtype} {raw.shape}"
+        )
 
 
 def _dtypes() -> tuple[torch.dtype, ...]:

@@ -146,6 +146,7 @@ def plain_text(folder: Path, prompt: str, max_tokens: int, sampling: SamplingPar
 def test_every_stage_is_a_process_of_its_own_and_ready(server: Server) -> None:
     health = httpx.get(f"{server.base_url}/health", timeout=10).json()
     stages = {"verifier": "ready", "drafter": "ready", "corrector": "ready"}
+    assert health.pop("cpu")["busy_core_s"] > 0
     assert health == {"status": "ready", "stages": stages}
     pids = [server.replica_pids(name) for name in ("Router", "Verifier", "Drafter", "Corrector")]
     assert [len(found) for found in pids] == [1, 1, 1, 1]

@@ -16,6 +16,7 @@ from deployments.config_check import check_config, check_file
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CONFIGS = [REPOSITORY / "serve_config.yaml", *sorted((REPOSITORY / "configs").glob("*.yaml"))]
+CONFIGS += sorted((REPOSITORY / "configs/emulated").glob("*.yaml"))
 
 
 @pytest.fixture

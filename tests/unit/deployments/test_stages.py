@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from dcoco_core.decode import collect, decode
+from dcoco_core.drafters.dflash.drafter import DFlashDrafter
 from dcoco_core.types import (
     DraftRequest,
     Limits,
@@ -15,12 +16,12 @@ from dcoco_core.types import (
     Speculation,
     Verdict,
 )
-from deployments import stages
 from deployments.config import AppArgs
 from deployments.drafter import Drafter
 from deployments.engine import Engine, EngineSettings
 from deployments.pipeline.envelope import Envelope, decode_draft, encode
 from deployments.pipeline.transport import InProcessPath
+from deployments.stages import stages_of
 from deployments.warm_up import warm_up
 from tests import tiny_model
 
@@ -62,15 +63,16 @@ def request(index: int, corrector: str, num_draft_tokens: int = 7) -> Request:
 async def test_mixed_requests_equal_plain_decoding(args: AppArgs) -> None:
     correctors = ["none", "dcoco", "dcoco", "none", "dcoco", "none"]
     requests = [request(index, name, 7 - index) for index, name in enumerate(correctors)]
-    plain, _ = stages.make_verifier(args)
+    plain = stages_of(args).verifier().core
     expected = collect(decode(requests, plain))
 
-    core, projection = stages.make_verifier(args)
-    assert projection is not None
-    tables = stages.tables_of(args)
-    corrector = stages.make_correctors(args, tables)
-    drafter = stages.make_drafter(args, tables, corrector.num_candidates)
-    assert drafter.fingerprint == projection.fingerprint
+    stages = stages_of(args)
+    loaded = stages.verifier()
+    corrector = stages.correctors()
+    drafted = stages.drafter(corrector.num_candidates)
+    assert drafted.fingerprint == loaded.fingerprint
+    core, drafter = loaded.core, drafted.core
+    assert isinstance(drafter, DFlashDrafter)
     path = InProcessPath(drafter, corrector)
     await warm_up(core, path, args)
     engine = Engine(core, path, EngineSettings())
@@ -102,6 +104,7 @@ async def test_the_drafter_frees_what_no_verifier_asks_for_any_more(args: AppArg
     assert draft.token_ids.shape == (1, 3)
     await drafter.draft(draft_envelope("told"))
     core = drafter._core
+    assert isinstance(core, DFlashDrafter)
     assert core.num_free_slots == 1
     await drafter.release(["told"])
     assert core.num_free_slots == 2

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from dcoco_core.emulation.arrays import plain_draft
+from dcoco_core.arrays import plain_draft
 from dcoco_core.planning.rounds import group_sizes
 from dcoco_core.types import Draft, DraftRequest, Request, Verdict
 from tests.unit.emulation.stack import Stack

@@ -6,7 +6,7 @@ from time import process_time
 
 import pytest
 
-from dcoco_core.emulation.arrays import plain_draft
+from dcoco_core.arrays import plain_draft
 from dcoco_core.planning.costs import StageCost
 from dcoco_core.planning.rounds import Plan, RoundCosts, round_seconds
 from tests.unit.emulation.pipeline import Pipeline

@@ -12,11 +12,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dcoco_core.emulation.__main__ import PROFILES
+from dcoco_core.arrays import as_tensor, plain_draft
 from dcoco_core.emulation.acceptance import published_acceptance
-from dcoco_core.emulation.arrays import as_tensor, plain_draft
 from dcoco_core.emulation.bound import best_plan
-from dcoco_core.emulation.profile import load_profile
+from dcoco_core.emulation.profile import PROFILES, load_profile
 from dcoco_core.planning.acceptance import survival_of
 from dcoco_core.planning.planner import Planner, PlannerSettings, Stage
 from dcoco_core.planning.rounds import Plan, RoundCosts, best_of, plans, tokens_per_second

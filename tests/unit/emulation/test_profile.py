@@ -10,11 +10,11 @@ import yaml
 from typer.testing import CliRunner
 
 from dcoco_core.emulation import published
-from dcoco_core.emulation.__main__ import PROFILES, app
+from dcoco_core.emulation.__main__ import app
 from dcoco_core.emulation.acceptance import published_acceptance
 from dcoco_core.emulation.bound import best_plan
 from dcoco_core.emulation.fit import DRAFT_SHARES, USUAL_SHARE, fit_published, profile_of
-from dcoco_core.emulation.profile import Loop, Source, dump_profile, load_profile
+from dcoco_core.emulation.profile import PROFILES, Loop, Source, dump_profile, load_profile
 from dcoco_core.errors import ConfigError
 from dcoco_core.planning.rounds import Plan
 from tests.unit.repository import ROOT

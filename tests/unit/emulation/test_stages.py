@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dcoco_core.emulation.arrays import as_tensor, plain_draft
+from dcoco_core.arrays import as_tensor, plain_draft
 from dcoco_core.emulation.corrector import EmulatedCorrector
 from dcoco_core.emulation.drafter import EmulatedDrafter, EmulatedLattice
 from dcoco_core.emulation.tape import AnswerTape
