@@ -3,9 +3,9 @@
 On a CPU the time of a product of few rows is the time of reading the weight once, if the kernel
 lets it be; torch's default path is up to four times slower at 2-64 rows. Three ways are used:
 
-- 1 or 2 rows: `weight @ x.T`, one row doubled. Two columns read the weight at full bandwidth, the
-  matrix-vector path does not.
-- more rows: oneDNN with the weight packed once for 16 rows, the fastest from 3 rows to 256, and
+- 1 or 2 rows on a CPU without AMX: `weight @ x.T`, one row doubled. Two columns read the weight at
+  full bandwidth, the matrix-vector path does not.
+- otherwise: oneDNN with the weight packed once for 16 rows, the fastest from 3 rows to 256, and
   its rows do not depend on one another: see `numerics`.
 - accelerators, and dtypes oneDNN has no kernel for: torch's own linear.
 
@@ -18,6 +18,9 @@ Float32, all products of a SmolLM2-135M token, milliseconds on two cores with AV
     weight @ x.T, doubled  31
 
 `python -m dcoco_core.evaluation.bench_linear` measures this table; the constants below follow it.
+With AMX two columns take twice as long as the packed product does (43 against 20 ms), so there it
+is the only way. The rule is fixed, not timed at start: two runs must take the same path, or near
+ties would turn the other way.
 
 `numerics: exact` makes a row's result bitwise the same whatever is computed beside it and wherever
 it lies in the batch. The packed kernel adds in an order that depends on the weight alone, except
@@ -35,7 +38,7 @@ from dcoco_core.errors import ConfigError
 
 Numerics = Literal["fast", "exact"]
 
-WEIGHT_FIRST_MAX_ROWS = 2
+WEIGHT_FIRST_MAX_ROWS = 0 if torch.cpu.get_capabilities().get("amx_tile") else 2
 PACKED_FOR_ROWS = 16
 EXACT_MIN_ROWS = 16
 PACKED_DTYPES = (torch.float32, torch.bfloat16)
