@@ -41,16 +41,9 @@ def plain_draft(headers: Sequence[RowHeader] = ()) -> Draft:
     return Draft(tuple(headers), as_tensor(np.empty((len(headers), 0), dtype=np.int64)))
 
 
-def merge_drafts(drafts: Sequence[Draft]) -> Draft:
-    """One draft out of several whose tokens are arrays; shorter ones are padded with zeros.
-
-    They are deterministic, so there are no probabilities to merge.
-    """
-    tables = [np.asarray(draft.token_ids) for draft in drafts]
+def concatenate(tables: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Tables [R, S] of several S as one [sum of R, largest S], padded on the right with zeros."""
     width = max(table.shape[1] for table in tables)
-    padded = [np.pad(table, ((0, 0), (0, width - table.shape[1]))) for table in tables]
-    return Draft(
-        headers=tuple(header for draft in drafts for header in draft.headers),
-        token_ids=as_tensor(np.concatenate(padded)),
-        gaps=tuple(gap for draft in drafts for gap in draft.gaps),
+    return np.concatenate(
+        [np.pad(table, ((0, 0), (0, width - table.shape[1]))) for table in tables]
     )

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dcoco_core import arrays
 from dcoco_core.types import Draft, RowHeader
 
@@ -33,8 +35,12 @@ def merge_drafts(drafts: Sequence[Draft]) -> Draft:
         return plain_draft()
     if len(drafts) == 1:
         return drafts[0]
+    headers = tuple(header for draft in drafts for header in draft.headers)
+    gaps = tuple(gap for draft in drafts for gap in draft.gaps)
     if any(arrays.as_array(draft.token_ids) is not None for draft in drafts):
-        return arrays.merge_drafts(drafts)
+        # Emulated drafts are deterministic: there are no probabilities to merge.
+        tables = [np.asarray(draft.token_ids) for draft in drafts]
+        return Draft(headers, arrays.as_tensor(arrays.concatenate(tables)), gaps=gaps)
     import torch
 
     num_positions = max(draft.token_ids.shape[1] for draft in drafts)
@@ -45,11 +51,11 @@ def merge_drafts(drafts: Sequence[Draft]) -> Draft:
         candidates = torch.cat([_pad(ids, num_positions) for ids, _ in widened])
         probs = torch.cat([_pad(table, num_positions) for _, table in widened])
     return Draft(
-        headers=tuple(header for draft in drafts for header in draft.headers),
+        headers=headers,
         token_ids=torch.cat([_pad(draft.token_ids, num_positions) for draft in drafts]),
         candidate_ids=candidates,
         draft_probs=probs,
-        gaps=tuple(gap for draft in drafts for gap in draft.gaps),
+        gaps=gaps,
     )
 
 

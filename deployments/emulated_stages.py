@@ -49,17 +49,19 @@ class EmulatedStages:
         """What the target says: recorded, or random tokens of its vocabulary."""
         if self._emulation.tape is not None:
             return AnswerTape.load(Path(self._emulation.tape))
-        tokenizer = TargetTokenizer(resolve_target(self._args.target))
-        return AnswerTape.synthetic(tokenizer.vocab_size, seed=self._emulation.seed)
+        return AnswerTape.synthetic(self._vocab_size, seed=self._emulation.seed)
+
+    @cached_property
+    def _vocab_size(self) -> int:
+        return TargetTokenizer(resolve_target(self._args.target)).vocab_size
 
     def check(self) -> None:
         """Raises ConfigError for files that are not right, and for unknown correctors."""
         self.correctors()
-        size = TargetTokenizer(resolve_target(self._args.target)).vocab_size
-        if self.tape.vocab_size > size:
+        if self.tape.vocab_size > self._vocab_size:
             raise ConfigError(
                 f"emulation.tape has a vocabulary of {self.tape.vocab_size} tokens, but the "
-                f"target's has {size}"
+                f"target's has {self._vocab_size}"
             )
 
     def verifier(self) -> LoadedVerifier:
@@ -99,9 +101,11 @@ class EmulatedStages:
     def cost(self, name: str) -> Cost:
         """A corrector's, with the chosen kind of loop for those that have one."""
         known = _known("profile", name, self.profile.correctors)
-        loop = self._emulation.corrector_loop
-        has_loop = loop is not None and Loop(loop) in self.profile.correctors[known]
-        return self.profile.corrector(known, Loop(loop) if has_loop and loop else None)
+        chosen = self._emulation.corrector_loop
+        loop = None if chosen is None else Loop(chosen)
+        return self.profile.corrector(
+            known, loop if loop in self.profile.correctors[known] else None
+        )
 
     def _device(self) -> Device:
         return Device(self._emulation.time_scale)
